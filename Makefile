@@ -1,0 +1,45 @@
+# Each target sets up .venv with the tested versions by itself; all it needs is Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+EXTRAS_core :=
+EXTRAS_test := [benchmark,test]
+EXTRAS_docs := [docs]
+EXTRAS_dev := [dev]
+EXTRAS_tutorials := [benchmark,docs]
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint docs tutorials clean
+
+help: ## show this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+
+demo: .venv/.stamp-core ## train and impute on bundled data, write table, figure and .h5ad into demo/
+	$(BIN)/sccountsdiff demo --output demo $(ARGS)
+
+test: .venv/.stamp-test ## run the tests; options for pytest through ARGS="..."
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: .venv/.stamp-dev ## check code style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+docs: .venv/.stamp-docs ## build the documentation into docs/_build/html, warnings are errors
+	PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
+
+tutorials: .venv/.stamp-tutorials ## execute all notebooks in tutorials/ in place, fail on an error
+	set -e; for notebook in $(wildcard tutorials/*.ipynb); do \
+		$(BIN)/python -m nbconvert --to notebook --execute --inplace $$notebook; \
+	done
+
+clean: ## remove what the other targets made, but for .venv
+	rm -rf demo dist docs/_build docs/generated .coverage .pytest_cache .ruff_cache lightning_logs
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.stamp-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS_$*)"
+	touch $@
