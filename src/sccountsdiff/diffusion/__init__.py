@@ -1,0 +1,46 @@
+"""The mathematics of CountsDiff: torch only, in the paper's symbols."""
+
+from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
+from sccountsdiff.diffusion.denoiser import ABSENT, KNOWN, NOISED, Denoiser, Prediction
+from sccountsdiff.diffusion.guidance import guide
+from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
+from sccountsdiff.diffusion.process import birth_probability, survivors, thin
+from sccountsdiff.diffusion.repaint import show_known
+from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
+from sccountsdiff.diffusion.sampling import Move, reverse_walk, sample
+from sccountsdiff.diffusion.schedules import Blackout, Cosine, Fisher, Schedule, get_schedule, register_schedule
+
+__all__ = [
+    "ABSENT",
+    "KNOWN",
+    "NOISED",
+    "ROUNDINGS",
+    "Attrition",
+    "Blackout",
+    "Cap",
+    "Cosine",
+    "Denoiser",
+    "Fisher",
+    "Max",
+    "Move",
+    "PerStep",
+    "Prediction",
+    "Rescale",
+    "Schedule",
+    "birth_probability",
+    "count_loss",
+    "draw_births",
+    "get_attrition",
+    "get_schedule",
+    "guide",
+    "log_likelihood",
+    "max_attrition",
+    "nb_loss",
+    "nll_weight",
+    "register_schedule",
+    "reverse_walk",
+    "sample",
+    "show_known",
+    "survivors",
+    "thin",
+]

@@ -1,0 +1,141 @@
+"""Attrition schedules sigma(t, s): how many counts may die again on the way back (Section 3.3)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def max_attrition(p_t: Tensor, p_s: Tensor) -> Tensor:
+    """``sigma_max = min(1, (1 - p(s)) / p(t))``: beyond it no birth probability keeps the marginals (Prop. 3.2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import max_attrition
+    >>> max_attrition(torch.tensor(0.8), torch.tensor(1.0)).item()
+    0.0
+    """
+    return ((1 - p_s) / p_t.clamp_min(torch.finfo(p_t.dtype).tiny)).clamp(0, 1)
+
+
+class Attrition(ABC):
+    """Gives the attrition rate of each reverse step, always within ``[0, sigma_max]``."""
+
+    @abstractmethod
+    def _sigma(self, sigma_max: Tensor, step: int) -> Tensor: ...
+
+    def sigma(self, p_t: Tensor, p_s: Tensor, step: int = 0) -> Tensor:
+        """Attrition of reverse move number ``step``, from survival ``p_t`` up to ``p_s``."""
+        sigma_max = max_attrition(p_t, p_s)
+        return torch.minimum(self._sigma(sigma_max, step).clamp_min(0), sigma_max)
+
+
+@dataclass(frozen=True)
+class Rescale(Attrition):
+    """``sigma = eta * sigma_max``, the paper's choice.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Rescale
+    >>> Rescale(0.5).sigma(torch.tensor(0.5), torch.tensor(0.75)).item()
+    0.25
+    """
+
+    eta: float
+
+    def __post_init__(self):
+        _check_share("eta", self.eta)
+
+    def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
+        return self.eta * sigma_max
+
+
+@dataclass(frozen=True)
+class Cap(Attrition):
+    """``sigma = min(eta, sigma_max)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cap
+    >>> Cap(0.25).sigma(torch.tensor(0.5), torch.tensor(0.75)).item()
+    0.25
+    """
+
+    eta: float
+
+    def __post_init__(self):
+        _check_share("eta", self.eta)
+
+    def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
+        return torch.full_like(sigma_max, self.eta)
+
+
+@dataclass(frozen=True)
+class Max(Attrition):
+    """``sigma = sigma_max``: every step draws the whole state anew where it can.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Max
+    >>> Max().sigma(torch.tensor(0.5), torch.tensor(0.75)).item()
+    0.5
+    """
+
+    def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
+        return sigma_max
+
+
+@dataclass(frozen=True, eq=False)
+class PerStep(Attrition):
+    """The user's own rates: one for each reverse move, the first one at t = 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import PerStep
+    >>> rates = PerStep(torch.tensor([0.0, 0.25]))
+    >>> rates.sigma(torch.tensor(0.5), torch.tensor(0.75), step=1).item()
+    0.25
+    """
+
+    rates: Tensor
+
+    def __post_init__(self):
+        rates = torch.as_tensor(self.rates)
+        if rates.ndim == 0 or not bool(((rates >= 0) & (rates <= 1)).all()):
+            raise ValueError("`attrition` as a tensor needs one rate in [0, 1] for each reverse move.")
+        object.__setattr__(self, "rates", rates)
+
+    def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
+        if step >= len(self.rates):
+            raise ValueError(f"`attrition` has {len(self.rates)} rates, but the walk has more reverse moves.")
+        return self.rates[step].to(sigma_max)
+
+
+def get_attrition(attrition: float | Tensor | Attrition) -> Attrition:
+    """An attrition schedule from what users pass: a number is eta of :class:`Rescale`, a tensor rates per step.
+
+    Examples
+    --------
+    >>> from sccountsdiff.diffusion import get_attrition
+    >>> get_attrition(0.005)
+    Rescale(eta=0.005)
+    """
+    if isinstance(attrition, Attrition):
+        return attrition
+    if isinstance(attrition, int | float):
+        _check_share("attrition", attrition)
+        return Rescale(float(attrition))
+    return PerStep(torch.as_tensor(attrition))
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be within [0, 1], not {value}.")

@@ -1,0 +1,56 @@
+"""What the diffusion needs to know about a network: a function from a noised state to the counts still to come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+KNOWN, NOISED, ABSENT = 1.0, 0.0, -1.0
+"""Status of an entry as the network sees it: given as it is, noised to level p(t), or not there at all."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The law of the remaining counts ``y = x_0 - x_t`` given the noised state, entry by entry.
+
+    Attributes
+    ----------
+    log_mean
+        Logarithm of ``y_hat``.
+    log_dispersion
+        Logarithm of the inverse dispersion theta of a negative binomial with that mean; ``None`` if unknown.
+    """
+
+    log_mean: Tensor
+    log_dispersion: Tensor | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        """``y_hat``."""
+        return self.log_mean.exp()
+
+    def __getitem__(self, index) -> Prediction:
+        log_dispersion = None if self.log_dispersion is None else self.log_dispersion[index]
+        return Prediction(self.log_mean[index], log_dispersion)
+
+
+class Denoiser(Protocol):
+    """A network with its covariates bound: all that sampling, guidance and the likelihood ask for."""
+
+    def __call__(self, x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
+        """Predict the remaining counts.
+
+        Parameters
+        ----------
+        x
+            Counts, ``(cells, genes)``: clean where known, noised to level p(t) elsewhere, 0 where absent.
+        status
+            :data:`KNOWN`, :data:`NOISED` or :data:`ABSENT` for each entry.
+        t
+            Time of each cell, ``(cells,)``.
+        null
+            Cells whose covariates are left out (the unconditional prediction), ``(cells,)`` boolean.
+        """
+        ...

@@ -1,0 +1,61 @@
+"""The forward death process and one reverse step of it (Sections 3.1 and 3.3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.diffusion.attrition import max_attrition
+
+
+def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    """Draw Bin(counts, p) elementwise.
+
+    Only non-zero counts cost a draw. Probabilities are clipped to [0, 1]: torch returns wrong numbers outside of it
+    without a word.
+    """
+    p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1).expand_as(counts)
+    alive = counts > 0
+    n, p = counts[alive], p[alive]
+    out = torch.zeros_like(counts)
+    # MPS has no binomial sampler: draw where the generator lives.
+    device = generator.device if generator is not None else ("cpu" if n.device.type == "mps" else n.device)
+    out[alive] = torch.binomial(n.to(device), p.to(device), generator=generator).to(out.device)
+    return out
+
+
+def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    """Forward process (Eq. 4): keep each count with probability ``p = p(t)``.
+
+    For a move from ``s`` to a later ``t`` pass ``x_s`` and ``p(t) / p(s)`` (Eq. 5).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import thin
+    >>> thin(torch.tensor([0.0, 7.0, 9.0]), 1.0).tolist()
+    [0.0, 7.0, 9.0]
+    """
+    return binomial(x0, p, generator)
+
+
+def survivors(xt: Tensor, sigma: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
+    """Counts that outlive the attrition of one reverse step: ``n ~ Bin(x_t, 1 - sigma)`` (Prop. 3.2)."""
+    sigma = torch.as_tensor(sigma, dtype=xt.dtype, device=xt.device)
+    return xt if not sigma.any() else binomial(xt, 1 - sigma, generator)
+
+
+def birth_probability(p_t: Tensor, p_s: Tensor, sigma: Tensor | float = 0.0) -> Tensor:
+    """Share of the remaining counts that is born between t and s: beta of Prop. 3.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import birth_probability
+    >>> birth_probability(torch.tensor(0.5), torch.tensor(0.75)).item()
+    0.5
+    """
+    sigma = torch.as_tensor(sigma, dtype=p_t.dtype, device=p_t.device)
+    sigma = torch.minimum(sigma.clamp_min(0), max_attrition(p_t, p_s))
+    beta = (p_s - (1 - sigma) * p_t) / (1 - p_t).clamp_min(torch.finfo(p_t.dtype).tiny)
+    return beta.clamp(0, 1)

@@ -1,0 +1,130 @@
+"""The reverse walk, and the one loop that walks it: for generation and, with known entries, for RePaint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.diffusion.attrition import Attrition
+from sccountsdiff.diffusion.denoiser import NOISED, Prediction
+from sccountsdiff.diffusion.process import birth_probability, survivors, thin
+from sccountsdiff.diffusion.repaint import Known, show_known
+from sccountsdiff.diffusion.rounding import draw_births
+from sccountsdiff.diffusion.schedules import Schedule
+
+Final = Literal["sample", "mean"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """One move of the walk, from time ``t`` to time ``s``: back towards the data (s < t) or into the noise (s > t)."""
+
+    t: float
+    s: float
+
+
+def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> list[Move]:
+    """The moves from t = 1 to t = 0 in ``n_steps`` equal steps.
+
+    With ``n_resamples`` above 1 every stretch of ``jump_length`` steps is walked that many times, with a jump back
+    into the noise in between (RePaint's resampling).
+
+    Examples
+    --------
+    >>> from sccountsdiff.diffusion import reverse_walk
+    >>> [(move.t, move.s) for move in reverse_walk(2, jump_length=2, n_resamples=2)]
+    [(1.0, 0.5), (0.5, 0.0), (0.0, 1.0), (1.0, 0.5), (0.5, 0.0)]
+    """
+    for name, value in (("n_steps", n_steps), ("jump_length", jump_length), ("n_resamples", n_resamples)):
+        if value < 1 or value != int(value):
+            raise ValueError(f"`{name}` must be a whole number of at least 1, not {value}.")
+    walk = []
+    for top in range(n_steps, 0, -jump_length):
+        bottom = max(top - jump_length, 0)
+        stretch = [Move(k / n_steps, (k - 1) / n_steps) for k in range(top, bottom, -1)]
+        back = Move(bottom / n_steps, top / n_steps)
+        for repeat in range(n_resamples):
+            walk += [back, *stretch] if repeat else stretch
+    return walk
+
+
+def sample(
+    denoise: Callable[[Tensor, Tensor, Tensor], Prediction],
+    schedule: Schedule,
+    walk: list[Move],
+    x0: Tensor,
+    status: Tensor,
+    *,
+    attrition: Attrition,
+    rounding: str = "random",
+    known: Known = "clean",
+    final: Final = "sample",
+    generator: torch.Generator | None = None,
+    on_move: Callable[[Move, Tensor], None] | None = None,
+) -> Tensor:
+    """Walk from nothing to counts (Algorithm 2), holding on to what is known (RePaint).
+
+    Parameters
+    ----------
+    denoise
+        Prediction for ``(x, status, t)``; :func:`guide` makes one.
+    schedule
+        Survival schedule.
+    walk
+        Moves from t = 1 to t = 0 (:func:`reverse_walk`).
+    x0
+        The known counts, ``(cells, genes)``; what stands elsewhere is not looked at.
+    status
+        For each entry :data:`KNOWN`, :data:`NOISED` (to be filled in) or :data:`ABSENT` (stays 0).
+    attrition
+        Attrition schedule.
+    rounding
+        How births are drawn (:func:`draw_births`).
+    known
+        How known entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_known`).
+    final
+        ``"mean"`` adds the expected births instead of drawn ones in the last move.
+    generator
+        Source of randomness.
+    on_move
+        Called with every move and the state after it, for those who want to watch.
+
+    Returns
+    -------
+    Counts, ``(cells, genes)``: ``x0`` where known, filled in where asked for, 0 where absent.
+    """
+    fill = status == NOISED
+    x = torch.zeros_like(x0)
+    n_denoised = 0
+    for number, move in enumerate(walk, start=1):
+        times = schedule.snap(torch.tensor([move.t, move.s], dtype=torch.float64, device="cpu"))
+        if times[0] == times[1]:
+            raise ValueError(f"The walk has more steps than the {schedule.n_grid} time points of {schedule}.")
+        p_t, p_s = schedule.survival(times)
+        if move.s > move.t:
+            x[fill] = thin(x[fill], float(p_s / p_t), generator)
+        else:
+            shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
+            t = torch.full((len(x),), float(times[0]), dtype=x.dtype, device=x.device)
+            prediction = denoise(shown, seen_as, t)[fill]
+            sigma = attrition.sigma(p_t, p_s, n_denoised)
+            beta = _per_entry(birth_probability(p_t, p_s, sigma), x, fill)
+            stay = survivors(x[fill], _per_entry(sigma, x, fill), generator)
+            if final == "mean" and number == len(walk):
+                x[fill] = stay + beta * prediction.mean
+            else:
+                x[fill] = stay + draw_births(prediction, beta, rounding, generator)
+            n_denoised += 1
+        if on_move is not None:
+            on_move(move, x.clone())
+    return torch.where(status > 0, x0, x)
+
+
+def _per_entry(value: Tensor, x: Tensor, fill: Tensor) -> Tensor:
+    """Rates are one number, or one for each gene or entry; the entries to be filled in are a flat selection."""
+    value = value.to(x)
+    return value if value.ndim == 0 else value.expand_as(x)[fill]

@@ -1,0 +1,70 @@
+"""Tokens that tell the network time, depth and covariates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class TimeEmbedding(nn.Module):
+    """Fourier features of continuous time in [0, 1], then a small network."""
+
+    def __init__(self, n_hidden: int, n_frequencies: int = 16, max_frequency: float = 50.0):
+        super().__init__()
+        frequencies = torch.logspace(math.log10(0.5), math.log10(max_frequency), n_frequencies) * math.pi
+        self.register_buffer("frequencies", frequencies)
+        self.mlp = nn.Sequential(nn.Linear(2 * n_frequencies, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden))
+
+    def forward(self, t: Tensor) -> Tensor:
+        """(cells,) to (cells, n_hidden)."""
+        angles = t[:, None] * self.frequencies
+        return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
+
+class Conditioning(nn.Module):
+    """One token each for time, for depth and for every covariate; covariate tokens are 0 in the null state.
+
+    Parameters
+    ----------
+    n_hidden
+        Width of the tokens.
+    n_depth_features
+        Numbers that describe the depth of a cell.
+    n_categories
+        Number of categories of each categorical covariate.
+    n_continuous
+        Number of continuous covariates.
+    """
+
+    def __init__(self, n_hidden: int, n_depth_features: int, n_categories: Sequence[int] = (), n_continuous: int = 0):
+        super().__init__()
+        self.time = TimeEmbedding(n_hidden)
+        self.depth = nn.Sequential(nn.Linear(n_depth_features, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden))
+        self.categorical = nn.ModuleList(nn.Embedding(n, n_hidden) for n in n_categories)
+        self.continuous = nn.ModuleList(
+            nn.Sequential(nn.Linear(1, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden)) for _ in range(n_continuous)
+        )
+
+    def forward(self, t: Tensor, depth: Tensor, categories: Tensor, continuous: Tensor, null: Tensor) -> Tensor:
+        """Tokens of shape (cells, 2 + covariates, n_hidden).
+
+        Parameters
+        ----------
+        t
+            Times, (cells,).
+        depth
+            Depth features, (cells, n_depth_features).
+        categories
+            Codes, (cells, categorical covariates).
+        continuous
+            Values, (cells, continuous covariates).
+        null
+            Cells in the null state, (cells,) boolean.
+        """
+        covariates = [embed(categories[:, k]) for k, embed in enumerate(self.categorical)]
+        covariates += [embed(continuous[:, [k]]) for k, embed in enumerate(self.continuous)]
+        covariates = [token.masked_fill(null[:, None], 0.0) for token in covariates]
+        return torch.stack([self.time(t), self.depth(depth), *covariates], dim=1)

@@ -1,0 +1,83 @@
+"""Backbones by name, so that users can bring their own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor, nn
+
+from sccountsdiff._registry import Registry
+
+_BACKBONES = Registry("backbone")
+
+N_CHANNELS = 3
+"""Input channels of each gene: its noised count, its known count (both scaled by depth, log1p), its status."""
+
+
+class Backbone(nn.Module):
+    """The trainable part of the denoiser: from what is seen of each gene to a few numbers for each gene.
+
+    A subclass takes ``n_genes`` and ``n_outputs`` and any settings of its own, sets ``n_hidden``, the width of the
+    conditioning tokens it wants, and starts from outputs that are all 0.
+
+    Examples
+    --------
+    A linear model, and how to make it available by name:
+
+    >>> import torch
+    >>> from sccountsdiff.nn import Backbone, register_backbone
+    >>> @register_backbone("linear")
+    ... class Linear(Backbone):
+    ...     def __init__(self, n_genes, n_outputs):
+    ...         super().__init__()
+    ...         self.n_hidden = 16
+    ...         self.weight = torch.nn.Parameter(torch.zeros(n_outputs, n_genes, 16))
+    ...
+    ...     def forward(self, channels, tokens):
+    ...         return torch.einsum("ogh,ch->ocg", self.weight, tokens.sum(1))
+    >>> Linear(n_genes=5, n_outputs=2)(torch.ones(4, 3, 5), torch.ones(4, 2, 16)).shape
+    torch.Size([2, 4, 5])
+    """
+
+    n_hidden: int
+
+    @abstractmethod
+    def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
+        """Map ``channels`` (cells, 3, genes) and conditioning ``tokens`` (cells, tokens, n_hidden) to outputs.
+
+        Returns
+        -------
+        Tensor of shape (n_outputs, cells, genes).
+        """
+
+
+def register_backbone(name: str):
+    """Class decorator that makes a :class:`Backbone` available as ``backbone=name``; see there for an example.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import MLP, get_backbone, register_backbone
+    >>> @register_backbone("wide")
+    ... class Wide(MLP):
+    ...     def __init__(self, n_genes, n_outputs, n_hidden=1024, **kwargs):
+    ...         super().__init__(n_genes, n_outputs, n_hidden=n_hidden, **kwargs)
+    >>> get_backbone("wide") is Wide
+    True
+    """
+    return _BACKBONES.register(name)
+
+
+def get_backbone(backbone: str | type[Backbone]) -> type[Backbone]:
+    """The backbone class of that name, or the class itself.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import get_backbone
+    >>> get_backbone("mlp").__name__
+    'MLP'
+    """
+    if isinstance(backbone, type) and issubclass(backbone, Backbone):
+        return backbone
+    if not isinstance(backbone, str):
+        raise TypeError(f"`backbone` must be a name or a subclass of Backbone, not {backbone!r}.")
+    return _BACKBONES.get(backbone)
