@@ -1,0 +1,20 @@
+"""The only file that knows names which scvi-tools keeps to itself."""
+
+from __future__ import annotations
+
+from scvi.data._constants import _FIELD_REGISTRIES_KEY, _SETUP_ARGS_KEY, _SETUP_METHOD_NAME, _STATE_REGISTRY_KEY
+
+
+def setup_args(registry: dict) -> dict:
+    """Arguments with which the data was set up."""
+    return registry[_SETUP_ARGS_KEY]
+
+
+def is_mudata_setup(registry: dict) -> bool:
+    """Whether the data was set up as MuData."""
+    return registry.get(_SETUP_METHOD_NAME) == "setup_mudata"
+
+
+def field_state(registry: dict, key: str) -> dict:
+    """What the registry remembers of one field; empty if there is no such field."""
+    return registry[_FIELD_REGISTRIES_KEY].get(key, {}).get(_STATE_REGISTRY_KEY, {})

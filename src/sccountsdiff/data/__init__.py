@@ -1,0 +1,1 @@
+"""Reading, checking and splitting of count data."""

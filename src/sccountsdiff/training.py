@@ -1,0 +1,149 @@
+"""How the network is trained: optimiser, learning rate, weight averaging, validation that can be compared."""
+
+from __future__ import annotations
+
+import math
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import WeightAveraging
+
+from sccountsdiff.module import CountsDiffModule
+
+VALIDATION_DRAWS = 1000
+"""Noised states that a small validation set is repeated to: the loss of a few cells is mostly noise."""
+
+
+class CountsDiffTrainingPlan(pl.LightningModule):
+    """AdamW with linear warm-up and cosine decay; validation on fixed times, masks and noise.
+
+    Parameters
+    ----------
+    module
+        What is trained.
+    lr
+        Highest learning rate.
+    weight_decay
+        Decoupled weight decay.
+    n_warmup_steps
+        Optimiser steps over which the learning rate rises; at most a tenth of all steps.
+    lr_final
+        Share of ``lr`` that is left at the end.
+    validation_seed
+        Seed of the noise of the validation loss.
+    """
+
+    def __init__(
+        self,
+        module: CountsDiffModule,
+        lr: float = 1e-3,
+        weight_decay: float = 1e-2,
+        n_warmup_steps: int = 100,
+        lr_final: float = 0.01,
+        validation_seed: int = 0,
+    ):
+        super().__init__()
+        self.module = module
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.n_warmup_steps = n_warmup_steps
+        self.lr_final = lr_final
+        self.validation_seed = validation_seed
+        self.n_obs_training: int | None = None  # set by the runner
+        self.n_obs_validation: int | None = None
+
+    def training_step(self, batch, batch_idx: int) -> torch.Tensor:
+        """Loss of one minibatch."""
+        _, _, output = self.module(batch)
+        self._log("train_loss", output)
+        return output.loss
+
+    def validation_step(self, batch, batch_idx: int) -> None:
+        """Loss of one minibatch with the same draws in every epoch."""
+        generator = torch.Generator(self.device).manual_seed(self.validation_seed + batch_idx)
+        for _ in range(math.ceil(VALIDATION_DRAWS / max(self.n_obs_validation or 1, VALIDATION_DRAWS // 8))):
+            _, _, output = self.module(batch, inference_kwargs={"generator": generator})
+            self._log("validation_loss", output)
+
+    def _log(self, name: str, output) -> None:
+        self.log(
+            name,
+            output.loss,
+            on_step=False,
+            on_epoch=True,
+            prog_bar=True,
+            batch_size=output.n_obs_minibatch,
+            sync_dist=self.trainer.world_size > 1,
+        )
+
+    def configure_optimizers(self):
+        """AdamW and its schedule, in steps."""
+        # scvi-tools' default eps of 0.01 would swamp the small gradients of rare genes.
+        optimizer = torch.optim.AdamW(
+            self.module.parameters(),
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            betas=(0.9, 0.99),
+            eps=1e-8,
+            foreach=True,
+        )
+        n_steps = max(1, int(self.trainer.estimated_stepping_batches))
+        n_warmup = max(1, min(self.n_warmup_steps, n_steps // 10))
+
+        def share(step: int) -> float:
+            decay = 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1)))
+            return min((step + 1) / n_warmup, 1) * (self.lr_final + (1 - self.lr_final) * decay)
+
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class BestAverage(WeightAveraging):
+    """Exponential moving average of the weights after each optimiser step; the best one by validation stays.
+
+    The average forgets its first steps quickly (decay ``(1 + n) / (10 + n)`` until ``decay`` is reached), so that
+    short trainings are averaged as well.
+
+    Parameters
+    ----------
+    decay
+        Decay once warmed up.
+    monitor
+        Validation metric that says which average is best; without validation it is the last one.
+    """
+
+    def __init__(self, decay: float = 0.999, monitor: str = "validation_loss"):
+        def average(averaged: torch.Tensor, current: torch.Tensor, n_averaged: torch.Tensor | int) -> torch.Tensor:
+            n = float(n_averaged)
+            return torch.lerp(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
+
+        super().__init__(use_buffers=False, avg_fn=average)
+        self.monitor = monitor
+        self.best_loss = math.inf
+        self._best: dict[str, torch.Tensor] | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the average if it is the best so far."""
+        loss = trainer.callback_metrics.get(self.monitor)
+        if self._average_model is not None and loss is not None and float(loss) < self.best_loss:
+            self.best_loss = float(loss)
+            state = self._average_model.module.state_dict()
+            self._best = {name: value.detach().clone() for name, value in state.items()}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave the best average in the model."""
+        super().on_train_end(trainer, pl_module)
+        if self._best is not None:
+            pl_module.load_state_dict(self._best)
+
+
+def default_max_epochs(n_train: int, batch_size: int) -> int:
+    """Epochs that make about 2,000 optimiser steps for a thousand cells, growing with the square root of the cells.
+
+    Examples
+    --------
+    >>> [default_max_epochs(n, 128) for n in (1_000, 10_000, 100_000, 1_000_000)]
+    [250, 81, 26, 9]
+    """
+    n_steps = 2000 * math.sqrt(n_train / 1000)
+    return max(1, math.ceil(n_steps / math.ceil(n_train / batch_size)))
