@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from sccountsdiff.benchmark.cli import add_parser as add_benchmark
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors in the input are one line on standard error and exit code 2."""
@@ -17,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("sccountsdiff").setLevel(logging.INFO)
     try:
         arguments.run(arguments)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
         print(f"sccountsdiff: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
         return 2
     return 0
@@ -61,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     impute.add_argument("--batch-size", type=int)
     impute.add_argument("--seed", type=int, default=0)
     impute.set_defaults(run=_impute)
+
+    add_benchmark(commands)
     return parser
 
 

@@ -1,0 +1,115 @@
+"""Result files: one for each piece of work, found again by what it was made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from anndata import AnnData
+from scipy import sparse
+
+
+def describe(thing: Any) -> dict[str, Any]:
+    """Name and settings of a method or a missingness pattern.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.missingness import MCAR
+    >>> describe(MCAR(0.25))
+    {'class': 'MCAR', 'rate': 0.25}
+    """
+    if dataclasses.is_dataclass(thing):
+        settings = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
+    else:
+        settings = dict(vars(thing))
+    return {"class": type(thing).__name__, **settings}
+
+
+def label(thing: Any, name: str) -> str:
+    """Name in tables: settings are shown where they are not the default ones.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.missingness import MCAR
+    >>> label(MCAR(0.25), "mcar"), label(MCAR(), "mcar")
+    ('mcar(rate=0.25)', 'mcar')
+    """
+    if not dataclasses.is_dataclass(thing):
+        return name
+    changed = [
+        f"{f.name}={getattr(thing, f.name)!r}"
+        for f in dataclasses.fields(thing)
+        if getattr(thing, f.name) != (f.default_factory() if callable(f.default_factory) else f.default)
+    ]
+    return f"{name}({', '.join(changed)})" if changed else name
+
+
+def fingerprint(adata: AnnData, columns: list[str]) -> str:
+    """A short hash of counts, gene names and columns of ``obs``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> cells = [AnnData(np.array([[1.0, x]]), obs={"type": ["a"]}) for x in (2, 2, 3)]
+    >>> first, same, other = (fingerprint(c, ["type"]) for c in cells)
+    >>> first == same, first == other
+    (True, False)
+    """
+    counts = sparse.csr_matrix(adata.X, dtype=np.float64)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    digest = hashlib.sha256(repr(counts.shape).encode())
+    for array in (counts.data, counts.indices.astype(np.int64), counts.indptr.astype(np.int64)):
+        digest.update(array.tobytes())
+    for values in (adata.var_names, *(adata.obs[key].astype(str) for key in columns)):
+        digest.update("\0".join(values).encode())
+    return digest.hexdigest()[:16]
+
+
+class ResultStore:
+    """Rows of finished work, in one JSON file each under a folder, or in memory only.
+
+    A file is written in full under another name and then renamed: a run that is killed leaves no half-written result.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     ResultStore(folder).save({"seed": 0}, [{"value": 1.5}])
+    ...     ResultStore(folder).load({"seed": 0}), ResultStore(folder).load({"seed": 1})
+    ([{'value': 1.5}], None)
+    """
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self.folder = None if folder is None else Path(folder) / "results"
+        self._memory: dict[str, list[dict]] = {}
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, configuration: dict) -> list[dict] | None:
+        """Rows that were saved for this configuration, or ``None``."""
+        key = _key(configuration)
+        if key not in self._memory and self.folder is not None and (self.folder / f"{key}.json").exists():
+            self._memory[key] = json.loads((self.folder / f"{key}.json").read_text())["rows"]
+        return self._memory.get(key)
+
+    def save(self, configuration: dict, rows: list[dict]) -> None:
+        """Keep rows for a configuration."""
+        key = _key(configuration)
+        self._memory[key] = rows
+        if self.folder is not None:
+            target = self.folder / f"{key}.json"
+            partial = target.with_suffix(f".{os.getpid()}.partial")
+            partial.write_text(json.dumps({"configuration": configuration, "rows": rows}, default=repr, indent=1))
+            partial.replace(target)
+
+
+def _key(configuration: dict) -> str:
+    text = json.dumps(configuration, default=repr, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

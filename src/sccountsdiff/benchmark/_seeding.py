@@ -1,0 +1,41 @@
+"""Global random state, used by libraries that offer no generator, set for a while and put back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """Seed Python, numpy, torch and scvi-tools inside a ``with`` block; their states are as before after it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with global_seed(3):
+    ...     first = torch.rand(1)
+    >>> with global_seed(3):
+    ...     second = torch.rand(1)
+    >>> bool(first == second)
+    True
+    """
+    import scvi
+    import torch
+
+    python_state, numpy_state, scvi_seed = random.getstate(), np.random.get_state(), scvi.settings.seed
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        # Set without its setter, which would also reseed everything and change environment variables.
+        scvi.settings._seed = seed
+        try:
+            yield
+        finally:
+            scvi.settings._seed = scvi_seed
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)

@@ -1,0 +1,245 @@
+"""What every imputation method of the benchmark has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scipy import sparse
+
+from sccountsdiff._registry import Registry
+
+BASELINES: Registry[type[Baseline]] = Registry("imputation method")
+
+
+class Baseline(ABC):
+    """An imputation method: learns from complete training cells, fills in hidden entries of other cells.
+
+    :meth:`fit` and :meth:`impute` check their input, hide what is to be hidden and put the observed entries back, once
+    for all methods. A method only writes :meth:`_fit` and :meth:`_impute`, and never sees a hidden value: hidden entries
+    are 0 in what it gets, and so count in no library size.
+
+    Attributes
+    ----------
+    name
+        The name under which it is registered.
+    group
+        Where it stands in the tables of the paper.
+    draws
+        Whether it can give more than one draw per entry.
+    uses_covariates
+        Whether it looks at the covariates; a method that does not is never shown them.
+    requires
+        Extras of the package that must be installed.
+
+    Examples
+    --------
+    A method that fills in the largest count that a gene had in training:
+
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> class GeneMaximum(Baseline):
+    ...     name = "gene_maximum"
+    ...
+    ...     def _fit(self, counts, covariates, seed):
+    ...         self.maximum = counts.max(axis=0)
+    ...
+    ...     def _impute(self, counts, observed, covariates, n_samples, seed):
+    ...         return np.broadcast_to(self.maximum, counts.shape)
+    >>> train = AnnData(np.array([[1.0, 4.0], [3.0, 2.0]]))
+    >>> test = AnnData(np.array([[7.0, 9.0]]))
+    >>> GeneMaximum().fit(train).impute(test, np.array([[False, True]]))
+    array([[7., 4.]])
+    """
+
+    name: ClassVar[str]
+    group: ClassVar[Literal["naive", "specialised", "generative"]] = "naive"
+    draws: ClassVar[bool] = False
+    uses_covariates: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ()
+
+    genes: pd.Index | None = None
+
+    def fit(
+        self, train: AnnData, *, layer: str | None = None, covariates: Sequence[str] | str = (), seed: int = 0
+    ) -> Baseline:
+        """Learn from complete cells.
+
+        Parameters
+        ----------
+        train
+            Training cells with raw counts.
+        layer
+            Layer with the counts; ``X`` by default. The same layer is read by :meth:`impute`.
+        covariates
+            Columns of ``obs`` that describe a cell. The same columns are read by :meth:`impute`.
+        seed
+            Seed of everything random in the training.
+
+        Returns
+        -------
+        The method itself.
+        """
+        self.layer = layer
+        self.covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
+        counts = _counts(train, layer, "train")
+        shown = self._shown_covariates(train, "train")
+        self.genes = train.var_names.copy()
+        self._fit(counts, shown, seed)
+        return self
+
+    def impute(self, test: AnnData, sites: np.ndarray, n_samples: int = 1, seed: int = 0) -> np.ndarray:
+        """Fill in the entries of ``test`` at ``sites``.
+
+        Parameters
+        ----------
+        test
+            Cells with the genes, the layer and the covariates of the training cells. Nothing is written to it.
+        sites
+            Boolean matrix (cells, genes), ``True`` where the entry is hidden and to be filled in.
+        n_samples
+            1 for the method's single best answer; more for that many draws, if the method draws.
+        seed
+            Seed of everything random in the imputation.
+
+        Returns
+        -------
+        Counts of shape (cells, genes), or (n_samples, cells, genes) for more than one draw. Entries that are not sites
+        are those of ``test``, bit by bit.
+        """
+        if self.genes is None:
+            raise ValueError(f"Method {self.name!r} has not been fitted; call fit(train) first.")
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, found {n_samples}.")
+        if n_samples > 1 and not self.draws:
+            raise ValueError(
+                f"Method {self.name!r} gives one answer per entry, found n_samples={n_samples}; set it to 1."
+            )
+        if not test.var_names.equals(self.genes):
+            raise ValueError(
+                f"The genes of test ({test.n_vars}) are not those of the training cells ({len(self.genes)}), in the same "
+                "order; subset with test[:, method.genes]."
+            )
+        sites = _checked_sites(sites, test.shape)
+        truth = _counts(test, self.layer, "test", hidden=sites)
+        answer = self._impute(truth.copy(), ~sites, self._shown_covariates(test, "test"), n_samples, seed)
+
+        answer = np.array(answer, dtype=truth.dtype)
+        expected_shape = truth.shape if n_samples == 1 else (n_samples, *truth.shape)
+        if answer.shape != expected_shape:
+            raise ValueError(f"Method {self.name!r} gave an array of shape {answer.shape}, expected {expected_shape}.")
+        np.copyto(answer, truth, where=~sites)
+        if not np.isfinite(answer).all() or answer.min() < 0:
+            raise ValueError(f"Method {self.name!r} filled in values that are negative or not finite.")
+        return answer
+
+    @abstractmethod
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        """Learn from ``counts`` (cells, genes) and the covariates of the same cells."""
+
+    @abstractmethod
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        """Predict all entries; ``counts`` is 0 where ``observed`` is false. What is said about observed ones is ignored."""
+
+    def _shown_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
+        missing = [key for key in self.covariates if key not in adata.obs]
+        if missing:
+            raise KeyError(f"Covariates {missing} are not columns of {argument}.obs; found {list(adata.obs.columns)}.")
+        table = adata.obs[list(self.covariates) if self.uses_covariates else []]
+        empty = [key for key in table if table[key].isna().any()]
+        if empty:
+            raise ValueError(f"Covariates {empty} of {argument}.obs have missing values; name or drop those cells.")
+        return table.copy()
+
+
+def _counts(adata: AnnData, layer: str | None, argument: str, hidden: np.ndarray | None = None) -> np.ndarray:
+    """Checked dense counts in a float type that holds them exactly, with the hidden ones set to 0."""
+    if 0 in adata.shape:
+        raise ValueError(f"{argument} is empty: it has {adata.n_obs} cells and {adata.n_vars} genes.")
+    if layer is not None and layer not in adata.layers:
+        raise KeyError(f"{argument} has no layer {layer!r}; found {list(adata.layers)}.")
+    counts = adata.X if layer is None else adata.layers[layer]
+    if counts is None:
+        raise ValueError(f"{argument}.X is empty; name the layer that holds the counts with layer=.")
+    counts = counts.toarray() if sparse.issparse(counts) else np.asarray(counts)
+    counts = counts.astype(np.result_type(counts.dtype, np.float32), order="C")  # always a copy
+    if hidden is not None:
+        counts[hidden] = 0
+    if not np.isfinite(counts).all():
+        raise ValueError(
+            f"{argument} has {np.sum(~np.isfinite(counts))} NaN or infinite entries among the observed ones; "
+            "give complete counts and name the entries to fill in with sites."
+        )
+    if counts.min() < 0:
+        raise ValueError(f"{argument} has negative entries (lowest {counts.min():g}); raw counts are needed.")
+    return counts
+
+
+def _checked_sites(sites: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    sites = sites.toarray() if sparse.issparse(sites) else np.asarray(sites)
+    if sites.dtype != bool:
+        raise ValueError(f"sites must be a boolean matrix (True = fill in), found dtype {sites.dtype}.")
+    if sites.shape != shape:
+        raise ValueError(f"sites must have the shape of test, {shape}, found {sites.shape}.")
+    return sites
+
+
+def register_baseline(method: type[Baseline]) -> type[Baseline]:
+    """Class decorator: make a method known to the benchmark under its ``name``.
+
+    Examples
+    --------
+    >>> @register_baseline
+    ... class One(Baseline):
+    ...     "Always one."
+    ...
+    ...     name = "one"
+    ...
+    ...     def _fit(self, counts, covariates, seed):
+    ...         pass
+    ...
+    ...     def _impute(self, counts, observed, covariates, n_samples, seed):
+    ...         return counts * 0 + 1
+    >>> get_baseline("one").__name__
+    'One'
+    """
+    return BASELINES.register(method.name)(method)
+
+
+def get_baseline(name: str) -> type[Baseline]:
+    """The class of a registered method.
+
+    Examples
+    --------
+    >>> get_baseline("gene_mean")()
+    GeneMean()
+    """
+    return BASELINES.get(name)
+
+
+def list_methods() -> pd.DataFrame:
+    """All registered methods, one row each, with what they declare about themselves.
+
+    Examples
+    --------
+    >>> list_methods().loc["conditional_mean", ["group", "summary"]].tolist()
+    ['naive', 'Mean of the gene over the training cells with the same covariates.']
+    """
+    rows = {
+        name: {
+            "group": method.group,
+            "draws": method.draws,
+            "uses_covariates": method.uses_covariates,
+            "requires": method.requires,
+            "summary": (method.__doc__ or "").strip().split("\n")[0],
+        }
+        for name in BASELINES
+        for method in [BASELINES[name]]
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

@@ -1,0 +1,204 @@
+"""CountsDiff itself, in the settings that are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from sccountsdiff.benchmark._quiet import quiet
+from sccountsdiff.benchmark._seeding import global_seed
+from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.model import CountsDiffImputer
+
+
+@register_baseline
+@dataclass(eq=False)
+class CountsDiff(Baseline):
+    """CountsDiff: integer draws by diffusion on the natural numbers.
+
+    One sample is one draw, more samples are that many. Covariates of a float type enter as continuous, all others as
+    categorical; a cell with a category that was not seen in training is imputed without covariates.
+
+    Parameters
+    ----------
+    max_epochs
+        Epochs at most; by default what the model finds fit for the number of cells.
+    backbone, schedule, head, observed_training
+        Network and training, see :class:`~sccountsdiff.CountsDiffImputer`.
+    zeros
+        ``"missing"`` takes the zeros of genes that the type of the cell expresses for missing; the type is the first
+        categorical covariate.
+    model_kwargs
+        Further arguments of :class:`~sccountsdiff.CountsDiffImputer`.
+    train_kwargs
+        Further arguments of :meth:`CountsDiffImputer.train() <sccountsdiff.CountsDiffImputer>`.
+    n_steps, known, guidance, attrition, rounding, final, n_resamples, batch_size
+        Sampling, see :meth:`CountsDiffImputer.impute() <sccountsdiff.CountsDiffImputer>`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> rng = np.random.default_rng(0)
+    >>> cells = AnnData(rng.poisson(2, (40, 6)).astype("float32"))
+    >>> sites = rng.random(cells.shape) < 0.5
+    >>> method = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8}).fit(cells)
+    >>> method.impute(cells, sites, n_samples=3).shape
+    (3, 40, 6)
+    """
+
+    max_epochs: int | None = None
+    backbone: str = "mlp"
+    schedule: str = "cosine"
+    head: str = "nb"
+    observed_training: bool = True
+    zeros: Literal["observed", "missing"] = "observed"
+    model_kwargs: dict[str, Any] = field(default_factory=dict)
+    train_kwargs: dict[str, Any] = field(default_factory=dict)
+    n_steps: int = field(default=15, metadata={"sampling": True})
+    known: str = field(default="clean", metadata={"sampling": True})
+    guidance: float = field(default=1.0, metadata={"sampling": True})
+    attrition: float = field(default=0.005, metadata={"sampling": True})
+    rounding: str | None = field(default=None, metadata={"sampling": True})
+    final: str = field(default="sample", metadata={"sampling": True})
+    n_resamples: int = field(default=1, metadata={"sampling": True})
+    batch_size: int = field(default=128, metadata={"sampling": True})
+
+    name: ClassVar[str] = "countsdiff"
+    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
+    draws: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
+
+    @property
+    def training_key(self) -> str:
+        """All that the trained model depends on; methods with the same key differ only in sampling."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if "sampling" not in f.metadata}
+        return repr((self.uses_covariates, settings))
+
+    def take_over(self, fitted: CountsDiff) -> CountsDiff:
+        """Use the trained model of another method with the same :attr:`training_key`, instead of training again."""
+        if self.training_key != fitted.training_key:
+            raise ValueError(f"{fitted!r} was trained with other settings than {self!r}.")
+        settings = {f.name for f in fields(self)}
+        self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
+        return self
+
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        self._categorical = [key for key in covariates if not pd.api.types.is_float_dtype(covariates[key])]
+        if self.zeros == "missing" and not self._categorical:
+            raise ValueError("zeros='missing' needs a categorical covariate: the type of each cell.")
+        cells = self._adata(counts, covariates)
+        with global_seed(seed), quiet():
+            CountsDiffImputer.setup_anndata(
+                cells,
+                labels_key=self._categorical[0] if self.zeros == "missing" else None,
+                categorical_covariate_keys=self._categorical,
+                continuous_covariate_keys=[key for key in covariates if key not in self._categorical],
+                zeros=self.zeros,
+            )
+            self.model = CountsDiffImputer(
+                cells,
+                backbone=self.backbone,
+                schedule=self.schedule,
+                head=self.head,
+                observed_training=self.observed_training,
+                **self.model_kwargs,
+            )
+            self.model.train(
+                self.max_epochs,
+                **{"enable_progress_bar": False, "logger": False, **self.train_kwargs},
+            )
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        with quiet():
+            draws = self.model.impute(
+                self._adata(counts, covariates),
+                sites=~observed,
+                n_samples=n_samples,
+                n_steps=self.n_steps,
+                known=self.known,
+                guidance=self.guidance,
+                attrition=self.attrition,
+                rounding=self.rounding,
+                final=self.final,
+                n_resamples=self.n_resamples,
+                return_mean=False,
+                key_added=None,
+                unseen_to_null=True,
+                batch_size=self.batch_size,
+                seed=seed,
+                silent=True,
+            )
+        return draws if n_samples > 1 else draws[0]
+
+    def _adata(self, counts: np.ndarray, covariates: pd.DataFrame) -> AnnData:
+        obs = covariates.astype(dict.fromkeys(self._categorical, str))
+        return AnnData(counts, obs=obs, var=pd.DataFrame(index=self.genes))
+
+
+@register_baseline
+@dataclass(eq=False)
+class CountsDiffMean(CountsDiff):
+    """CountsDiff: the conditional mean in one pass of the network, without sampling.
+
+    Examples
+    --------
+    It shares the trained model of :class:`CountsDiff`:
+
+    >>> CountsDiffMean().training_key == CountsDiff().training_key
+    True
+    """
+
+    n_steps: int = field(default=1, metadata={"sampling": True})
+    final: str = field(default="mean", metadata={"sampling": True})
+
+    name: ClassVar[str] = "countsdiff_mean"
+    draws: ClassVar[bool] = False
+
+
+@register_baseline
+@dataclass(eq=False)
+class CountsDiffPaper(CountsDiff):
+    """CountsDiff as in the paper: gene-token transformer, no depth, RePaint with noised observed counts.
+
+    Examples
+    --------
+    >>> CountsDiffPaper().known
+    'noised'
+    """
+
+    backbone: str = "transformer"
+    head: str = "softplus"
+    observed_training: bool = False
+    n_steps: int = field(default=19, metadata={"sampling": True})
+    known: str = field(default="noised", metadata={"sampling": True})
+    n_resamples: int = field(default=3, metadata={"sampling": True})
+
+    name: ClassVar[str] = "countsdiff_paper"
+
+
+@register_baseline
+@dataclass(eq=False)
+class Blackout(CountsDiffPaper):
+    """Blackout diffusion: the paper's network on the discrete Fisher schedule, no attrition, no guidance.
+
+    Without guidance it has no use for covariates and is not shown them.
+
+    Examples
+    --------
+    >>> Blackout().schedule
+    'blackout'
+    """
+
+    schedule: str = "blackout"
+    guidance: float = field(default=0.0, metadata={"sampling": True})
+    attrition: float = field(default=0.0, metadata={"sampling": True})
+
+    name: ClassVar[str] = "blackout"
+    uses_covariates: ClassVar[bool] = False

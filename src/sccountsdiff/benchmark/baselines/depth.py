@@ -1,0 +1,41 @@
+"""How deep a partly hidden cell was sequenced."""
+
+from __future__ import annotations
+
+import numpy as np
+
+PSEUDO_COUNT = 10.0
+
+
+def depth_factor(
+    counts: np.ndarray, observed: np.ndarray, expected: np.ndarray, pseudo_count: float = PSEUDO_COUNT
+) -> np.ndarray:
+    """Observed total of each cell over what was expected of its observed entries.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes), 0 where hidden.
+    observed
+        Boolean (cells, genes).
+    expected
+        Expected counts of an average cell: (genes,) or (cells, genes).
+    pseudo_count
+        Added to both totals, so that a cell with nothing observed gets the factor 1.
+
+    Returns
+    -------
+    Array of shape (cells, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts, observed = np.array([[4.0, 0.0], [0.0, 0.0]]), np.array([[True, False], [False, False]])
+    >>> depth_factor(counts, observed, np.array([2.0, 5.0]), pseudo_count=0.5)
+    array([[1.8],
+           [1. ]])
+    """
+    seen = np.sum(counts, axis=1, where=observed, keepdims=True, dtype=np.float64)
+    due = np.sum(np.broadcast_to(expected, counts.shape), axis=1, where=observed, keepdims=True, dtype=np.float64)
+    due = due + pseudo_count
+    return np.divide(seen + pseudo_count, due, out=np.ones_like(due), where=due > 0)

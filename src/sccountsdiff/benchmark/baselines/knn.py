@@ -1,0 +1,65 @@
+"""Mean of the nearest training cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from sklearn.metrics.pairwise import nan_euclidean_distances
+
+from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
+
+
+@register_baseline
+@dataclass(eq=False)
+class KNNMean(Baseline):
+    """Mean of the nearest training cells, times the depth of the cell.
+
+    Counts are divided by the depth of their cell; neighbours are the training cells nearest in Euclidean distance of the
+    log counts over the genes observed in the cell. Their mean is brought to the observed total of the cell. A cell with nothing observed gets the mean of all training cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> train = AnnData(np.array([[8.0, 1.0, 7.0], [8.0, 1.0, 7.0], [1.0, 8.0, 3.0], [1.0, 8.0, 3.0]]))
+    >>> test = AnnData(np.array([[9.0, 0.0, 0.0]]))
+    >>> sites = np.array([[False, False, True]])
+    >>> KNNMean(n_neighbors=2, pseudo_count=0).fit(train).impute(test, sites)
+    array([[9., 0., 7.]])
+    """
+
+    n_neighbors: int = 30
+    pseudo_count: float = PSEUDO_COUNT
+    batch_size: int = 512
+
+    name: ClassVar[str] = "knn_mean"
+
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        if self.n_neighbors < 1:
+            raise ValueError(f"n_neighbors must be at least 1, found {self.n_neighbors}.")
+        self._mean = counts.mean(axis=0, dtype=np.float64)
+        self._profiles = self._at_mean_depth(counts, np.ones_like(counts, dtype=bool))
+        self._features = np.log1p(self._profiles)
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        features = np.where(observed, np.log1p(self._at_mean_depth(counts, observed)), np.float32(np.nan))
+        answer = np.broadcast_to(self._mean, counts.shape).copy()
+        n_neighbors = min(self.n_neighbors, len(self._profiles))
+        seen = np.flatnonzero(observed.any(axis=1))
+        for start in range(0, len(seen), self.batch_size):
+            cells = seen[start : start + self.batch_size]
+            distances = nan_euclidean_distances(features[cells], self._features, squared=True)
+            nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
+            for cell, neighbours in zip(cells, nearest, strict=True):
+                answer[cell] = self._profiles[neighbours].mean(axis=0)
+        return answer * depth_factor(counts, observed, answer, self.pseudo_count)
+
+    def _at_mean_depth(self, counts: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        depth = depth_factor(counts, observed, self._mean, self.pseudo_count).astype(counts.dtype)
+        return counts / np.where(depth > 0, depth, 1)

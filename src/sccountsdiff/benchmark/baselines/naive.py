@@ -1,0 +1,149 @@
+"""Methods that learn nothing but averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
+
+
+@register_baseline
+@dataclass(eq=False)
+class Zero(Baseline):
+    """Every hidden entry is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> cells = AnnData(np.array([[3.0, 5.0]]))
+    >>> Zero().fit(cells).impute(cells, np.array([[True, False]]))
+    array([[0., 5.]])
+    """
+
+    name: ClassVar[str] = "zero"
+
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        pass
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        return counts
+
+
+@register_baseline
+@dataclass(eq=False)
+class ConditionalMean(Baseline):
+    """Mean of the gene over the training cells with the same covariates.
+
+    Cells whose combination of covariates was not seen in training get the mean over all training cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> train = AnnData(np.array([[1.0, 2.0], [3.0, 4.0], [8.0, 9.0]]), obs={"type": ["a", "a", "b"]})
+    >>> test = AnnData(np.array([[0.0, 0.0], [0.0, 0.0]]), obs={"type": ["a", "new"]})
+    >>> ConditionalMean().fit(train, covariates="type").impute(test, np.ones((2, 2), dtype=bool))
+    array([[2., 3.],
+           [4., 5.]])
+    """
+
+    name: ClassVar[str] = "conditional_mean"
+    uses_covariates: ClassVar[bool] = True
+
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        combinations = _combinations(covariates)
+        self._rows = {combination: row for row, combination in enumerate(combinations.unique())}
+        row_of_cell = combinations.map(self._rows).to_numpy()
+        share = 1 / np.bincount(row_of_cell)[row_of_cell]
+        members = sparse.csr_matrix((share, (row_of_cell, np.arange(len(counts)))))  # (combinations, cells)
+        means = members @ counts
+        self._means = np.vstack([means, counts.mean(axis=0, dtype=np.float64)])  # the mean of all cells comes last
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        return self._means[_combinations(covariates).map(lambda c: self._rows.get(c, -1)).to_numpy()]
+
+
+@register_baseline
+@dataclass(eq=False)
+class GeneMean(ConditionalMean):
+    """Mean of the gene over all training cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> train = AnnData(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> GeneMean().fit(train).impute(train, np.array([[True, False], [False, False]]))
+    array([[2., 2.],
+           [3., 4.]])
+    """
+
+    name: ClassVar[str] = "gene_mean"
+    uses_covariates: ClassVar[bool] = False
+
+
+@register_baseline
+@dataclass(eq=False)
+class ScaledConditionalMean(ConditionalMean):
+    """Conditional mean times the depth of the cell.
+
+    The depth is the observed total of the cell over what the conditional mean expects of its observed entries.
+
+    Examples
+    --------
+    A cell with twice the expected count where it is observed has twice the expected count where it is not.
+
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> train = AnnData(np.array([[1.0, 2.0], [3.0, 4.0]]), obs={"type": ["a", "a"]})
+    >>> test = AnnData(np.array([[4.0, 0.0]]), obs={"type": ["a"]})
+    >>> method = ScaledConditionalMean(pseudo_count=0).fit(train, covariates="type")
+    >>> method.impute(test, np.array([[False, True]]))
+    array([[4., 6.]])
+    """
+
+    pseudo_count: float = PSEUDO_COUNT
+
+    name: ClassVar[str] = "conditional_mean_scaled"
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        mean = super()._impute(counts, observed, covariates, n_samples, seed)
+        return mean * depth_factor(counts, observed, mean, self.pseudo_count)
+
+
+@register_baseline
+@dataclass(eq=False)
+class ScaledGeneMean(ScaledConditionalMean):
+    """Mean of the gene over all training cells, times the depth of the cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> train = AnnData(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> ScaledGeneMean(pseudo_count=0).fit(train).impute(train, np.array([[False, True], [False, False]]))
+    array([[1. , 1.5],
+           [3. , 4. ]])
+    """
+
+    name: ClassVar[str] = "gene_mean_scaled"
+    uses_covariates: ClassVar[bool] = False
+
+
+def _combinations(covariates: pd.DataFrame) -> pd.Series:
+    """One tuple per cell; the empty tuple if there are no covariates."""
+    columns = [covariates[key] for key in covariates]
+    return pd.Series(list(zip(*columns, strict=True)) if columns else [()] * len(covariates), dtype=object)

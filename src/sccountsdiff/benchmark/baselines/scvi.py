@@ -1,0 +1,163 @@
+"""scVI: a variational auto-encoder with a negative-binomial likelihood."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from sccountsdiff.benchmark._quiet import quiet
+from sccountsdiff.benchmark._scvi import fit_scvi
+from sccountsdiff.benchmark._seeding import global_seed
+from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
+from sccountsdiff.benchmark.metrics.inputs import blocks
+
+logger = logging.getLogger("sccountsdiff")
+
+
+@register_baseline
+@dataclass(eq=False)
+class SCVIBaseline(Baseline):
+    """scVI (Lopez et al. 2018) of scvi-tools, its proportions brought to the observed depth of each cell.
+
+    Trained on the training cells with early stopping. To impute, hidden entries are 0 for the encoder; each draw of the
+    latent cell gives proportions, which are multiplied by the observed total of the cell over the proportion of its
+    observed genes. One sample is the mean over ``n_posterior`` such draws; more samples are negative-binomial draws, each
+    from its own latent cell.
+
+    Covariates of a float type enter as continuous, all others as categorical. A category that was not seen in training
+    is replaced by the most common one.
+
+    Parameters
+    ----------
+    n_latent, n_hidden, n_layers
+        Size of the network.
+    max_epochs
+        Epochs at most; by default what scvi-tools finds fit for the number of cells.
+    n_posterior
+        Number of draws of the latent cell behind the mean.
+    n_rounds
+        Number of times that cells are encoded. In the first round hidden entries are 0; in each further one they are what
+        the round before expects them to be.
+    pseudo_count
+        Added to observed and expected totals of a cell.
+    batch_size
+        Cells per step in training.
+    train_kwargs
+        Further arguments of :meth:`scvi.model.SCVI.train`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> rng = np.random.default_rng(0)
+    >>> cells = AnnData(rng.poisson(2, (40, 6)).astype("float32"))
+    >>> sites = rng.random(cells.shape) < 0.5
+    >>> SCVIBaseline(n_hidden=8, max_epochs=1).fit(cells).impute(cells, sites, n_samples=3).shape
+    (3, 40, 6)
+    """
+
+    n_latent: int = 10
+    n_hidden: int = 128
+    n_layers: int = 1
+    max_epochs: int | None = None
+    n_posterior: int = 10
+    n_rounds: int = 1
+    pseudo_count: float = PSEUDO_COUNT
+    batch_size: int = 128
+    train_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    name: ClassVar[str] = "scvi"
+    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
+    draws: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
+
+    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+        keep = counts.sum(axis=1) > 0  # an empty cell has no log depth
+        if not keep.any():
+            raise ValueError("All training cells are empty; scVI needs cells with counts.")
+        counts, covariates = counts[keep], covariates[keep]
+        self._mean_depth = counts.sum(axis=1, dtype=np.float64).mean()
+        self._continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
+        self._categories = {
+            key: covariates[key].astype(str).value_counts().index for key in covariates if key not in self._continuous
+        }
+        self.model = fit_scvi(
+            self._adata(counts, covariates),
+            categorical_covariate_keys=list(self._categories),
+            continuous_covariate_keys=self._continuous,
+            model_kwargs={"n_latent": self.n_latent, "n_hidden": self.n_hidden, "n_layers": self.n_layers},
+            train_kwargs={"max_epochs": self.max_epochs, **self.train_kwargs},
+            batch_size=self.batch_size,
+            seed=seed,
+        )
+
+    def _impute(
+        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
+    ) -> np.ndarray:
+        cells = self._adata(counts, covariates)
+        with global_seed(seed), quiet():
+            for _ in range(self.n_rounds - 1):
+                cells.X = np.where(observed, counts, self._mean(cells, counts, observed))
+            if n_samples == 1:
+                return self._mean(cells, counts, observed)
+            theta = self.model.module.px_r.detach().exp().cpu().numpy()
+            rng = np.random.default_rng(seed)
+            means = self._expected(cells, counts, observed, n_samples)
+            draws = [rng.poisson(rng.gamma(theta, m / theta)).astype(np.float32) for m in means]
+            return np.concatenate(draws, axis=1)
+
+    def _mean(self, cells: AnnData, counts: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        blocks_of_means = self._expected(cells, counts, observed, self.n_posterior)
+        return np.concatenate([means.mean(axis=0) for means in blocks_of_means])
+
+    def _expected(self, cells: AnnData, counts: np.ndarray, observed: np.ndarray, n_draws: int) -> Iterator[np.ndarray]:
+        """Expected counts at the depth of each cell, (draws of the latent cell, cells, genes), for blocks of cells."""
+        for block in blocks(len(counts), 256):
+            proportions = self.model.get_normalized_expression(
+                cells,
+                indices=np.arange(block.start, block.stop),
+                n_samples=n_draws,
+                library_size=1,
+                return_mean=False,
+                return_numpy=True,
+                silent=True,
+            )
+            means = self._mean_depth * proportions.reshape(n_draws, -1, counts.shape[1])
+            depths = [depth_factor(counts[block], observed[block], mean, self.pseudo_count) for mean in means]
+            yield means * np.stack(depths)
+
+    def _adata(self, counts: np.ndarray, covariates: pd.DataFrame) -> AnnData:
+        obs = covariates.copy()
+        for key, categories in self._categories.items():
+            values = obs[key].astype(str)
+            unseen = ~values.isin(categories)
+            if unseen.any():
+                logger.warning("%d cells have a %s that scVI did not see in training.", unseen.sum(), key)
+            obs[key] = values.mask(unseen, categories[0]).astype("category")
+        return AnnData(counts.astype(np.float32), obs=obs, var=pd.DataFrame(index=self.genes))
+
+
+@register_baseline
+@dataclass(eq=False)
+class SCVIRefined(SCVIBaseline):
+    """scVI that encodes each cell five times, with its own expectations in place of the hidden entries.
+
+    A cell with zeros in place of half of its entries is like no cell that the encoder was trained on. Feeding the expected
+    counts back brings it closer to one.
+
+    Examples
+    --------
+    >>> SCVIRefined().n_rounds
+    5
+    """
+
+    n_rounds: int = 5
+
+    name: ClassVar[str] = "scvi_refined"

@@ -1,0 +1,137 @@
+"""The ``sccountsdiff benchmark`` command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sccountsdiff.benchmark import sweeps
+from sccountsdiff.benchmark.baselines import BASELINES
+from sccountsdiff.benchmark.datasets import DATASETS, Dataset, load_dataset
+from sccountsdiff.benchmark.missingness import MISSINGNESS
+from sccountsdiff.benchmark.report import png, report
+from sccountsdiff.benchmark.run import run
+
+
+def add_parser(commands: argparse._SubParsersAction) -> None:
+    """Add ``benchmark imputation`` and ``benchmark sweep`` to the commands of a parser.
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> add_parser(parser.add_subparsers())
+    >>> parser.parse_args(["benchmark", "imputation", "--seeds", "0", "1"]).seeds
+    [0, 1]
+    """
+    benchmark = commands.add_parser("benchmark", help="compare imputation methods, or settings of CountsDiff")
+    kinds = benchmark.add_subparsers(required=True, metavar="kind")
+
+    imputation = kinds.add_parser("imputation", help="hide counts of test cells and compare methods that fill them in")
+    _add_common(imputation, output="benchmark")
+    imputation.add_argument("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(BASELINES)}")
+    imputation.add_argument(
+        "--missingness",
+        nargs="+",
+        default=["mcar"],
+        metavar="PATTERN",
+        help=f"some of {', '.join(MISSINGNESS)}, each with a rate if wanted, as in mcar:0.3 (default: mcar)",
+    )
+    imputation.add_argument("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
+    imputation.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
+    imputation.add_argument("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
+    imputation.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
+    imputation.set_defaults(run=_imputation)
+
+    sweep = kinds.add_parser("sweep", help="vary one setting of CountsDiff")
+    sweep.add_argument("setting", choices=tuple(sweeps.SWEEPS))
+    _add_common(sweep, output="sweep")
+    sweep.add_argument("--values", nargs="+", help="values of the setting (default: the paper's)")
+    sweep.add_argument("--schedules", nargs="+", help="for attrition and guidance: schedules to train with")
+    sweep.add_argument("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
+    sweep.add_argument("--max-epochs", type=int, help="epochs of each training (default: the model's own)")
+    sweep.set_defaults(run=_sweep)
+
+
+def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
+    parser.add_argument(
+        "--dataset",
+        default="pbmc68k",
+        help=f"an .h5ad file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)",
+    )
+    parser.add_argument("--layer", help="layer of the file with the counts (default: X)")
+    parser.add_argument("--label", help="column of obs with the type of each cell")
+    parser.add_argument("--covariate", action="append", default=[], help="column of obs; may be repeated")
+    parser.add_argument("--genes", type=int, help="most variable genes to keep (default: all)")
+    parser.add_argument("--gene-ranking", choices=("cv", "pearson_residuals", "variance"), default="cv")
+    parser.add_argument("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
+    parser.add_argument("--cells", type=int, help="keep at most this many cells, at random")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
+    parser.add_argument(
+        "--bootstrap", type=int, default=10, help="resamples for standard errors, 0 for none (default: 10)"
+    )
+    parser.add_argument(
+        "--output", default=output, help=f"folder for results; continues what is there (default: {output})"
+    )
+
+
+def _dataset(arguments: argparse.Namespace) -> Dataset:
+    return load_dataset(
+        arguments.dataset, covariates=arguments.covariate, label=arguments.label, layer=arguments.layer
+    )  # fmt: skip
+
+
+def _common(arguments: argparse.Namespace) -> dict:
+    return {
+        "seeds": arguments.seeds,
+        "n_genes": arguments.genes,
+        "gene_ranking": arguments.gene_ranking,
+        "min_cells": arguments.min_cells,
+        "n_cells": arguments.cells,
+        "n_bootstrap": arguments.bootstrap,
+        "output": arguments.output,
+    }
+
+
+def _imputation(arguments: argparse.Namespace) -> None:
+    table = run(
+        _dataset(arguments),
+        arguments.missingness,
+        arguments.methods,
+        metrics=arguments.metrics,
+        n_samples=arguments.n_samples,
+        protocol=arguments.protocol,
+        quick=arguments.quick,
+        retry_failed=arguments.retry_failed,
+        **_common(arguments),
+    )
+    page = report(table, arguments.output)
+    values = table[table["metric"].notna() & (table["group"] != "reference")]
+    rows = ["dataset", "missingness", "method", "n_samples"]
+    columns = [metric for metric in ("spearman", "rmse", "energy_distance", "mmd") if metric in set(values["metric"])]
+    print(values.pivot_table(index=rows, columns="metric", values="value", sort=False)[columns].round(4).to_string())
+    for failure in dict.fromkeys(table.loc[table["error"].notna(), "method"]):
+        print(f"{failure} failed; see the report.")
+    print(f"\nTable and report are in {page.parent.resolve()}")
+
+
+def _sweep(arguments: argparse.Namespace) -> None:
+    from sccountsdiff.benchmark.baselines import CountsDiff
+
+    options = _common(arguments) | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
+    options["missingness"] = arguments.missingness
+    if arguments.metrics:
+        options["metrics"] = arguments.metrics
+    if arguments.schedules:
+        if arguments.setting not in ("attrition", "guidance"):
+            raise ValueError(f"--schedules goes with attrition and guidance, not with {arguments.setting}.")
+        options["schedules"] = arguments.schedules
+    if arguments.values:
+        kind = {"attrition": float, "guidance": float, "n_steps": int}.get(arguments.setting, str)
+        options["values"] = [kind(value) for value in arguments.values]
+    table = sweeps.SWEEPS[arguments.setting](_dataset(arguments), **options)
+    output = Path(arguments.output)
+    table.to_csv(output / f"{arguments.setting}.csv", index=False)
+    (output / f"{arguments.setting}.png").write_bytes(png(sweeps.plot(table)))
+    print(sweeps.summarise(table).to_string())
+    print(f"\nTable and plot are in {output.resolve()}")

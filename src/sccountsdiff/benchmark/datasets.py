@@ -1,0 +1,142 @@
+"""Data sets of the benchmark: counts, with the columns that describe a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anndata
+import numpy as np
+from anndata import AnnData
+from scipy import sparse
+
+from sccountsdiff import datasets as bundled
+from sccountsdiff._registry import Registry
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Cells with raw counts and what is known about them.
+
+    Parameters
+    ----------
+    name
+        Name in tables.
+    adata
+        The cells, raw counts in ``X``.
+    covariates
+        Columns of ``obs`` that methods may use.
+    label
+        Column of ``obs`` with the type of each cell, for classification, clusters, markers and the paper's protocol.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> cells = AnnData(np.ones((2, 3)), obs={"type": ["a", "b"]})
+    >>> Dataset("mine", cells, covariates=("type",), label="type").adata.shape
+    (2, 3)
+    """
+
+    name: str
+    adata: AnnData
+    covariates: tuple[str, ...] = ()
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        for argument, keys in (("covariates", self.covariates), ("label", [self.label] if self.label else [])):
+            for key in keys:
+                if key not in self.adata.obs:
+                    raise KeyError(
+                        f"{argument}: {key!r} is not a column of obs of data set {self.name!r}; "
+                        f"found {list(self.adata.obs.columns)}."
+                    )
+                if self.adata.obs[key].isna().any():
+                    raise ValueError(
+                        f"{argument}: {self.adata.obs[key].isna().sum()} cells of data set {self.name!r} have no "
+                        f"{key!r}; name or drop them."
+                    )
+        counts = self.adata.X
+        if counts is None:
+            raise ValueError(f"Data set {self.name!r} has no X; name the layer that holds the counts with layer=.")
+        values = counts.data if sparse.issparse(counts) else np.asarray(counts)
+        if not np.all(np.isfinite(values) & (values >= 0) & (values == np.round(values))):
+            raise ValueError(
+                f"Data set {self.name!r} must have raw counts, found negative, broken or missing numbers; "
+                "name the layer that holds the counts with layer=."
+            )
+
+
+DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
+
+
+def register_dataset(name: str) -> Callable[[Callable[[], Dataset]], Callable[[], Dataset]]:
+    """Decorator that makes a function that loads a data set known under a name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> @register_dataset("ones")
+    ... def ones():
+    ...     return Dataset("ones", AnnData(np.ones((4, 2))))
+    >>> load_dataset("ones").adata.shape
+    (4, 2)
+    """
+    return DATASETS.register(name)
+
+
+@register_dataset("pbmc68k")
+def _pbmc68k() -> Dataset:
+    return Dataset("pbmc68k", bundled.pbmc68k(), covariates=("cell_type",), label="cell_type")
+
+
+def load_dataset(
+    source: str | Path | Dataset,
+    *,
+    covariates: Sequence[str] | str = (),
+    label: str | None = None,
+    layer: str | None = None,
+) -> Dataset:
+    """A data set, by registered name or from an ``.h5ad`` file.
+
+    Parameters
+    ----------
+    source
+        Name of a registered data set, path of an ``.h5ad`` file, or a data set, which is returned as it is.
+    covariates
+        Columns of ``obs`` that methods may use; for a file only.
+    label
+        Column of ``obs`` with the type of each cell; for a file only.
+    layer
+        Layer of the file with the counts; ``X`` by default.
+
+    Examples
+    --------
+    >>> data = load_dataset("pbmc68k")
+    >>> data.label, data.adata.shape
+    ('cell_type', (700, 765))
+    """
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, str) and source in DATASETS:
+        if covariates or label or layer:
+            raise ValueError(
+                f"Data set {source!r} has covariates and label of its own; covariates, label and layer are for files."
+            )
+        return DATASETS.get(source)()
+    path = Path(source)
+    if path.suffix != ".h5ad":
+        raise KeyError(
+            f"Unknown data set {str(source)!r}; give the path of an .h5ad file or one of {DATASETS.names()}."
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {str(path)!r}.")
+    adata = anndata.read_h5ad(path)
+    if layer is not None:
+        if layer not in adata.layers:
+            raise KeyError(f"layer={layer!r} is not a layer of {path.name}; found {list(adata.layers)}.")
+        adata.X = adata.layers[layer]
+    covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
+    return Dataset(path.stem, adata, covariates=covariates, label=label)

@@ -1,0 +1,250 @@
+"""What imputed cells are good for: cell types by a classifier, clusters, marker genes.
+
+Counts are divided by the total of their cell, multiplied by ten thousand and taken the log of one plus, for all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scipy import sparse
+
+from sccountsdiff.benchmark._optional import optional_import
+from sccountsdiff.benchmark._quiet import quiet
+from sccountsdiff.benchmark.metrics.registry import register_metric
+
+PACKAGES = {"accuracy": ("xgboost",), "macro_f1": ("xgboost",), "cluster_ari": ("leidenalg", "igraph")}
+"""What metrics of this module need beyond the core of the package."""
+
+Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
+
+
+class CellTypeClassifier:
+    """Gradient-boosted trees that tell the type of a cell from its counts.
+
+    Parameters
+    ----------
+    n_trees, max_depth
+        Number of boosting rounds and depth of each tree; the paper's by default.
+    seed
+        Seed of the training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.array([[9, 1], [8, 2], [1, 7], [2, 9]] * 5)
+    >>> CellTypeClassifier(n_trees=5).fit(counts, ["a", "a", "b", "b"] * 5).predict(np.array([[5, 0], [0, 5]])).tolist()
+    ['a', 'b']
+    """
+
+    def __init__(self, n_trees: int = 100, max_depth: int = 6, seed: int = 0) -> None:
+        xgboost = optional_import("xgboost", "The cell-type classifier")
+        self._trees = xgboost.XGBClassifier(
+            n_estimators=n_trees, max_depth=max_depth, random_state=seed, tree_method="hist", n_jobs=1
+        )
+
+    def fit(self, counts: Matrix, labels: Sequence) -> CellTypeClassifier:
+        """Learn from complete cells and their types; returns the classifier itself."""
+        self._types, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+        if len(codes) != counts.shape[0]:
+            raise ValueError(f"labels must have one entry for each of {counts.shape[0]} cells, found {len(codes)}.")
+        if len(self._types) > 1:
+            self._trees.fit(log_normalised(counts), codes)
+        return self
+
+    def predict(self, counts: Matrix) -> np.ndarray:
+        """The most probable type of each cell."""
+        if len(self._types) == 1:
+            return np.repeat(self._types, counts.shape[0])
+        return self._types[self._trees.predict(log_normalised(counts))]
+
+
+@register_metric("accuracy", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
+    """Share of the imputed cells whose type a classifier of true cells gets right.
+
+    Parameters
+    ----------
+    labels, predicted_labels
+        True and predicted type of each cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> accuracy(np.array(["a", "b"]), np.array(["a", "a"]))
+    0.5
+    """
+    return float(np.mean(np.asarray(labels) == np.asarray(predicted_labels)))
+
+
+@register_metric("macro_f1", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
+    """F1 score of each type that is there or predicted, averaged over types, rare ones as much as common ones.
+
+    Parameters
+    ----------
+    labels, predicted_labels
+        True and predicted type of each cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> macro_f1(np.array(["a", "a", "b"]), np.array(["a", "a", "a"]))
+    0.4
+    """
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predicted_labels, average="macro", zero_division=0))
+
+
+@register_metric("cluster_ari", direction="higher", needs=("labels", "clusters"), group="downstream")
+def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
+    """Adjusted Rand index of clusters of the imputed cells against their types.
+
+    Parameters
+    ----------
+    labels
+        Type of each cell.
+    clusters
+        Cluster of each cell, see :func:`leiden_clusters`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cluster_ari(np.array(["a", "a", "b", "b"]), np.array([1, 1, 0, 0]))
+    1.0
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(labels, clusters))
+
+
+@register_metric("marker_recovery", direction="higher", needs=("truth", "imputed", "labels"), group="downstream")
+def marker_recovery(truth: np.ndarray, imputed: np.ndarray, labels: np.ndarray, *, n_markers: int = 20) -> float:
+    """Share of the marker genes of the true cells that are marker genes of the imputed ones, averaged over types.
+
+    Parameters
+    ----------
+    truth, imputed
+        Counts (cells, genes).
+    labels
+        Type of each cell. Types with a single cell are left out.
+    n_markers
+        Markers per type, at most half of the genes: those with the highest t statistic against all other cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> truth = np.random.default_rng(0).poisson(np.repeat([[9, 1, 1, 1], [1, 9, 1, 1]], 20, axis=0))
+    >>> labels = np.repeat(["a", "b"], 20)
+    >>> marker_recovery(truth, truth, labels), marker_recovery(truth, truth[:, ::-1], labels, n_markers=1)
+    (1.0, 0.0)
+    """
+    true_markers, markers = (markers_of_types(counts, labels, n_markers=n_markers) for counts in (truth, imputed))
+    shares = [len(true_markers[name] & markers[name]) / len(true_markers[name]) for name in true_markers]
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def markers_of_types(counts: Matrix, labels: Sequence, *, n_markers: int = 20) -> dict[str, set[int]]:
+    """Columns of the marker genes of each type with two or more cells.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes).
+    labels
+        Type of each cell.
+    n_markers
+        Markers per type, at most half of the genes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.random.default_rng(0).poisson(np.repeat([[9, 1, 1], [1, 1, 9]], 20, axis=0))
+    >>> markers_of_types(counts, np.repeat(["a", "b"], 20), n_markers=1)
+    {'a': {0}, 'b': {2}}
+    """
+    import scanpy as sc
+
+    if n_markers < 1:
+        raise ValueError(f"n_markers must be at least 1, found {n_markers}.")
+    labels = pd.Series(np.asarray(labels, dtype=str))
+    sizes = labels.value_counts().sort_index()
+    types = sizes.index[sizes > 1].tolist()
+    if not types or len(sizes) < 2:
+        return {}
+    cells = AnnData(
+        log_normalised(counts), obs=pd.DataFrame({"type": pd.Categorical(labels)}, index=_names(len(labels)))
+    )
+    n_markers = max(1, min(n_markers, cells.n_vars // 2))
+    with quiet(), np.errstate(all="ignore"):
+        sc.tl.rank_genes_groups(cells, "type", groups=types, method="t-test", n_genes=n_markers)
+    column = {name: i for i, name in enumerate(cells.var_names)}
+    ranked = cells.uns["rank_genes_groups"]["names"]
+    return {name: {column[gene] for gene in ranked[name]} for name in types}
+
+
+def leiden_clusters(counts: Matrix, *, resolution: float = 1.0, n_neighbors: int = 15, seed: int = 0) -> np.ndarray:
+    """Leiden clusters of cells: principal components of the log counts, nearest neighbours, communities.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes).
+    resolution
+        Higher values give more clusters.
+    n_neighbors
+        Neighbours of each cell in the graph.
+    seed
+        Seed of components, graph and clusters.
+
+    Returns
+    -------
+    Number of the cluster of each cell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.random.default_rng(0).poisson(np.repeat([[30, 1, 5, 5], [1, 30, 5, 5]], 20, axis=0))
+    >>> clusters = leiden_clusters(counts, resolution=0.1)
+    >>> set(clusters[:20]) & set(clusters[20:])  # no cluster has cells of both kinds
+    set()
+    """
+    import scanpy as sc
+
+    optional_import("leidenalg", "Clustering")
+    optional_import("igraph", "Clustering")
+    cells = AnnData(log_normalised(counts))
+    with quiet():
+        sc.pp.pca(cells, n_comps=max(1, min(50, cells.n_obs - 1, cells.n_vars - 1)), random_state=seed)
+        sc.pp.neighbors(cells, n_neighbors=min(n_neighbors, cells.n_obs - 1), method="gauss", random_state=seed)
+        sc.tl.leiden(
+            cells, resolution=resolution, random_state=seed, flavor="igraph", n_iterations=2, directed=False
+        )  # fmt: skip
+    return cells.obs["leiden"].astype(int).to_numpy()
+
+
+def log_normalised(counts: Matrix) -> Any:
+    """Log of one plus counts per ten thousand, sparse if the counts are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.expm1(log_normalised(np.array([[1, 3], [0, 0]]))).round().tolist()
+    [[2500.0, 7500.0], [0.0, 0.0]]
+    """
+    if not sparse.issparse(counts):
+        counts = np.asarray(counts, dtype=np.float32)
+        totals = counts.sum(axis=1, keepdims=True)
+        return np.log1p(counts * (np.float32(1e4) / np.where(totals > 0, totals, 1)))
+    counts = sparse.csr_matrix(counts, dtype=np.float32)
+    totals = np.asarray(counts.sum(axis=1)).ravel()
+    return sparse.csr_matrix(sparse.diags(1e4 / np.where(totals > 0, totals, 1)) @ counts, dtype=np.float32).log1p()
+
+
+def _names(n: int) -> list[str]:
+    return [str(i) for i in range(n)]

@@ -1,0 +1,337 @@
+"""Which entries are hidden: seeded patterns that return a boolean matrix of sites, ``True`` = hidden.
+
+A pattern is a small frozen object; called with counts, and optionally with the entries that may be hidden at all, it
+returns the sites. The same seed gives the same sites.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from sccountsdiff._registry import Registry
+
+Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
+
+
+class Missingness(ABC):
+    """A pattern of hidden entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.ones((4, 3))
+    >>> sites = MCAR(rate=0.5)(counts, valid=counts > 0, seed=1)
+    >>> sites.shape, sites.dtype
+    ((4, 3), dtype('bool'))
+    """
+
+    def __call__(self, counts: Matrix, *, valid: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
+        """Sites to hide.
+
+        Parameters
+        ----------
+        counts
+            Counts (cells, genes).
+        valid
+            Boolean (cells, genes): the entries that may be hidden, see :func:`valid_sites`. All by default.
+        seed
+            Seed of the choice.
+
+        Returns
+        -------
+        Boolean matrix (cells, genes), ``True`` = hidden.
+        """
+        counts = _dense(counts)
+        if counts.ndim != 2:
+            raise ValueError(f"counts must be a matrix (cells, genes), found shape {counts.shape}.")
+        if valid is None:
+            valid = np.ones(counts.shape, dtype=bool)
+        elif np.shape(valid) != counts.shape or np.asarray(valid).dtype != bool:
+            raise ValueError(
+                f"valid must be a boolean matrix of the shape of counts, {counts.shape}, "
+                f"found {np.asarray(valid).dtype} of shape {np.shape(valid)}."
+            )
+        return self._choose(counts, np.asarray(valid), np.random.default_rng(seed)) & valid
+
+    @abstractmethod
+    def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Boolean matrix of sites; those that are not valid are dropped afterwards."""
+
+
+MISSINGNESS: Registry[Callable[..., Missingness]] = Registry("missingness pattern")
+
+
+def register_missingness(name: str) -> Callable:
+    """Decorator that makes a class of patterns known under a name.
+
+    Examples
+    --------
+    >>> @register_missingness("first_gene")
+    ... class FirstGene(Missingness):
+    ...     def _choose(self, counts, valid, rng):
+    ...         return np.arange(counts.shape[1]) == 0
+    >>> get_missingness("first_gene")()(np.ones((2, 2))).tolist()
+    [[True, False], [True, False]]
+    """
+    return MISSINGNESS.register(name)
+
+
+def get_missingness(name: str) -> Callable[..., Missingness]:
+    """The class of patterns registered under a name.
+
+    Examples
+    --------
+    >>> get_missingness("mnar_low")(rate=0.25)
+    MNARLow(rate=0.25, slack=0.1)
+    """
+    return MISSINGNESS.get(name)
+
+
+@register_missingness("mcar")
+@dataclass(frozen=True)
+class MCAR(Missingness):
+    """Completely at random: each entry is hidden with the same probability.
+
+    Parameters
+    ----------
+    rate
+        The probability.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sites = MCAR(0.5)(np.ones((1000, 10)))
+    >>> round(float(sites.mean()), 1)
+    0.5
+    """
+
+    rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_share("rate", self.rate)
+
+    def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.random(counts.shape, dtype=np.float32) < self.rate
+
+
+@register_missingness("mar")
+@dataclass(frozen=True)
+class MAR(Missingness):
+    """At random, in blocks: groups of cells lose groups of genes.
+
+    The first share of the cells loses the first share of the genes, and so on. Groups of cells are disjoint, groups of
+    genes nested: a gene that is lost in a lightly hit group is lost in all harder hit ones. The defaults hide 10 % of
+    all entries.
+
+    Parameters
+    ----------
+    row_share
+        Share of the cells in each group; their sum is at most 1.
+    column_share
+        Share of the genes that each group loses.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sites = MAR(row_share=0.5, column_share=0.5)(np.ones((4, 6)))
+    >>> sorted(sites.sum(axis=1).tolist()), sorted(sites.sum(axis=0).tolist())
+    ([0, 0, 3, 3], [0, 0, 0, 2, 2, 2])
+    """
+
+    row_share: float | Sequence[float] = (0.05, 0.2, 0.3)
+    column_share: float | Sequence[float] = (0.4, 0.25, 0.1)
+
+    def __post_init__(self) -> None:
+        rows, columns = np.atleast_1d(self.row_share), np.atleast_1d(self.column_share)
+        if rows.shape != columns.shape:
+            raise ValueError(
+                f"row_share and column_share must be as long as each other, found {len(rows)} and {len(columns)}."
+            )
+        for share in (*rows, rows.sum() - 1e-9):
+            _check_share("row_share, and its sum,", share)
+        for share in columns:
+            _check_share("column_share", share)
+
+    def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        n_cells, n_genes = counts.shape
+        ends = np.round(n_cells * np.cumsum(np.atleast_1d(self.row_share))).astype(int)
+        widths = np.round(n_genes * np.atleast_1d(self.column_share)).astype(int)
+        width_of_cell = np.zeros(n_cells, dtype=int)
+        for start, end, width in zip([0, *ends], ends, widths, strict=False):
+            width_of_cell[start:end] = width
+        place_of_gene = rng.permutation(n_genes)
+        return place_of_gene < rng.permutation(width_of_cell)[:, None]
+
+
+@dataclass(frozen=True)
+class _MNAR(Missingness):
+    rate: float = 0.25
+    slack: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_share("rate", self.rate)
+        _check_share("slack", self.slack)
+
+    def _order(self, values: np.ndarray) -> np.ndarray:
+        """Values, turned so that the smallest are hidden first."""
+        raise NotImplementedError
+
+    def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        sites = np.zeros(counts.shape, dtype=bool)
+        for gene in range(counts.shape[1]):
+            cells = rng.permutation(np.flatnonzero(valid[:, gene]))  # so that ties are broken at random
+            n_hidden = int(np.floor(self.rate * len(cells)))
+            n_window = min(n_hidden + int(np.ceil(self.slack * len(cells))), len(cells))
+            window = cells[np.argsort(self._order(counts[cells, gene]), kind="stable")[:n_window]]
+            sites[rng.choice(window, n_hidden, replace=False), gene] = True
+        return sites
+
+
+@register_missingness("mnar_low")
+@dataclass(frozen=True)
+class MNARLow(_MNAR):
+    """Not at random: in each gene, mostly low counts are hidden.
+
+    In each gene, exactly ``floor(rate * n_valid)`` entries are drawn from a window of its lowest valid ones, in which ties
+    are broken at random.
+
+    Parameters
+    ----------
+    rate
+        Share of the valid entries of each gene that are hidden.
+    slack
+        The window is larger than what is hidden by this share of the valid entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.arange(8)[:, None]
+    >>> MNARLow(rate=0.25, slack=0)(counts).ravel().tolist()
+    [True, True, False, False, False, False, False, False]
+    """
+
+    def _order(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+
+@register_missingness("mnar_high")
+@dataclass(frozen=True)
+class MNARHigh(_MNAR):
+    """Not at random: in each gene, mostly high counts are hidden.
+
+    In each gene, exactly ``floor(rate * n_valid)`` entries are drawn from a window of its highest valid ones, in which
+    ties are broken at random.
+
+    Parameters
+    ----------
+    rate
+        Share of the valid entries of each gene that are hidden.
+    slack
+        The window is larger than what is hidden by this share of the valid entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.arange(8)[:, None]
+    >>> MNARHigh(rate=0.25, slack=0)(counts).ravel().tolist()
+    [False, False, False, False, False, False, True, True]
+    """
+
+    def _order(self, values: np.ndarray) -> np.ndarray:
+        return -values.astype(np.float64)  # unsigned counts cannot be negated
+
+
+def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
+    """Entries whose value is believed (Algorithm 1 of scIDPMs): a protocol in which other zeros are dropouts.
+
+    Believed are all positive counts, and the zeros of genes that are silent in all cells of the same type. A zero of a
+    gene that other cells of the type express is taken for a dropout.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes).
+    labels
+        Type of each cell.
+
+    Returns
+    -------
+    Boolean matrix (cells, genes), ``True`` = believed, to be given as ``valid`` to a pattern.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.array([[2, 0], [0, 0], [0, 5]])
+    >>> valid_sites(counts, ["a", "a", "b"])
+    array([[ True,  True],
+           [False,  True],
+           [ True,  True]])
+    """
+    expressed = _dense(counts) > 0
+    codes, _ = pd.factorize(np.asarray(labels), use_na_sentinel=False)
+    if codes.shape != (len(expressed),):
+        raise ValueError(f"labels must have one entry for each of {len(expressed)} cells, found shape {codes.shape}.")
+    active = np.stack([expressed[codes == code].any(axis=0) for code in range(codes.max() + 1)])  # (types, genes)
+    return expressed | ~active[codes]
+
+
+def split_molecules(counts: Matrix, share: float = 0.9, seed: int = 0) -> tuple[Matrix, Matrix]:
+    """Split the molecules of each entry in two at random (binomial thinning).
+
+    For counts that are Poisson, given their true expression, the two parts are independent: one can be denoised and scored
+    on the other.
+
+    Parameters
+    ----------
+    counts
+        Integer counts (cells, genes), dense or sparse.
+    share
+        Probability of a molecule to be in the first part.
+    seed
+        Seed of the split.
+
+    Returns
+    -------
+    Two matrices of the kind and type of ``counts`` that add up to it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.array([[10, 0], [3, 100]])
+    >>> seen, held_out = split_molecules(counts, share=0.9)
+    >>> bool((seen + held_out == counts).all())
+    True
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share must be between 0 and 1, found {share}.")
+    if sparse.issparse(counts):
+        counts = counts.tocsr(copy=True)
+        counts.sum_duplicates()
+        values = counts.data
+    else:
+        counts = values = np.asarray(counts)
+    if not np.isfinite(values).all() or np.any(values < 0) or np.any(values != np.round(values)):
+        raise ValueError("counts must be non-negative integers; molecules cannot be split otherwise.")
+    kept = np.random.default_rng(seed).binomial(values.astype(np.int64), share).astype(values.dtype)
+    if not sparse.issparse(counts):
+        return kept, counts - kept
+    seen, held_out = counts.copy(), counts.copy()
+    seen.data, held_out.data = kept, values - kept
+    for part in (seen, held_out):
+        part.eliminate_zeros()
+    return seen, held_out
+
+
+def _dense(counts: Matrix) -> np.ndarray:
+    return counts.toarray() if sparse.issparse(counts) else np.asarray(counts)
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, found {value}.")

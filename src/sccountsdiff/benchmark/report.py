@@ -1,0 +1,175 @@
+"""A readable account of a comparison: Markdown, and one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sccountsdiff.benchmark.metrics import METRICS
+from sccountsdiff.benchmark.tables import Table, heading, row_name, summarise, to_html, to_markdown, to_table
+
+METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream")
+COLOURS = {"naive": "#999999", "specialised": "#0072b2", "generative": "#d55e00"}
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
+th, td { padding: .25em .7em; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+thead th { border-bottom: 2px solid #444; }
+tr.rule td { border-top: 1px solid #888; }
+img { max-width: 100%; }
+"""
+
+
+def report(
+    results: pd.DataFrame | str | Path,
+    output: str | Path,
+    *,
+    title: str = "Imputation benchmark",
+    axes: tuple[str, str] = ("rmse", "energy_distance"),
+) -> Path:
+    """Write ``report.md``, with its figures beside it, and ``report.html``, with its figures inside.
+
+    Methods are grouped as naive, specialised and generative. In each group and for each metric the best value is bold and
+    the second best italic; values that read the same share their rank. Behind each mean, in parentheses, stands its
+    standard error over seeds, or the bootstrap standard error if there is one seed.
+
+    Parameters
+    ----------
+    results
+        Table from :func:`~sccountsdiff.benchmark.run`, or the path of its ``results.csv``.
+    output
+        Folder to write to.
+    title
+        Heading.
+    axes
+        Metrics of the plot of pointwise against distributional quality.
+
+    Returns
+    -------
+    Path of the HTML page.
+
+    Examples
+    --------
+    >>> import sccountsdiff.benchmark as bm
+    >>> from tempfile import TemporaryDirectory
+    >>> table = bm.run(methods=["zero", "gene_mean"], metrics=["rmse", "energy_distance"], n_bootstrap=2, silent=True)
+    >>> with TemporaryDirectory() as folder:
+    ...     page = bm.report(table, folder)
+    ...     sorted(path.name for path in page.parent.iterdir())
+    ['figure-1.png', 'report.html', 'report.md']
+    """
+    results = results if isinstance(results, pd.DataFrame) else pd.read_csv(results)
+    if results.empty:
+        raise ValueError("results is empty: there is nothing to report.")
+    output = Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    markdown, page, n_figures = [f"# {title}\n"], [f"<h1>{html.escape(title)}</h1>"], 0
+    for block in _blocks(results, axes):
+        if isinstance(block, Table):
+            markdown.append(to_markdown(block))
+            page.append(to_html(block))
+        elif isinstance(block, Figure):
+            n_figures += 1
+            image = png(block)
+            (output / f"figure-{n_figures}.png").write_bytes(image)
+            markdown.append(f"![figure {n_figures}](figure-{n_figures}.png)\n")
+            page.append(
+                f'<img alt="figure {n_figures}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
+            )
+        else:
+            level, text = block
+            markdown.append(f"{'#' * level + ' ' if level else ''}{text}\n")
+            tag = f"h{level}" if level else "p"
+            page.append(f"<{tag}>{html.escape(text)}</{tag}>")
+    (output / "report.md").write_text("\n".join(markdown), encoding="utf-8")
+    head = f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+    body = "\n".join(page)
+    target = output / "report.html"
+    target.write_text(f"{head}<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n", encoding="utf-8")
+    return target
+
+
+def _blocks(results: pd.DataFrame, axes: tuple[str, str]) -> Iterator[tuple[int, str] | Table | Figure]:
+    """Headings and paragraphs (level, text), tables and figures, in order."""
+    summary = summarise(results)
+    n_seeds = results["seed"].nunique()
+    errors = "over seeds" if n_seeds > 1 else "by bootstrap over cells"
+    yield (
+        0,
+        (
+            f"Mean over {n_seeds} seed{'s' if n_seeds > 1 else ''} (standard error {errors}). Best in bold and second best in "
+            "italics within each group. ↓ lower, ↑ higher, →0 nearer to zero is better. (n) behind a method: mean of n draws. "
+            "Settings of a method are shown where they are not the default ones."
+        ),
+    )
+    for (dataset, protocol, pattern), part in summary.groupby(["dataset", "protocol", "missingness"], sort=False):
+        yield 2, f"{dataset}, {pattern}" + (", believed entries only" if protocol == "paper" else "")
+        by_group: dict[str, list[str]] = {group: [] for group in METRIC_GROUPS}
+        for metric in dict.fromkeys(part["metric"]):
+            by_group.setdefault(METRICS[metric].group if metric in METRICS else "other", []).append(metric)
+        for group, metrics in by_group.items():
+            if not metrics:
+                continue
+            yield 3, group.capitalize()
+            yield to_table(part[part["metric"].isin(metrics)], metrics)
+        if set(axes) <= set(part["metric"]):
+            yield _scatter(part, axes)
+    yield 2, "Time and memory"
+    yield (
+        0,
+        (
+            "Means over data sets, patterns and seeds. Fits shared by several methods count for each. Memory is the "
+            "largest resident memory of the whole process, libraries included."
+        ),
+    )
+    yield _costs(results)
+    failures = results[results["error"].notna()]
+    if len(failures):
+        yield 2, "Failures"
+        yield _failures(failures)
+
+
+def _costs(results: pd.DataFrame) -> Table:
+    finished = results[results["metric"].notna() & (results["group"] != "reference")]
+    keys = ["dataset", "protocol", "missingness", "seed", "group", "method", "n_samples"]
+    columns = {"fit_seconds": "fit [s]", "impute_seconds": "impute [s]", "peak_memory_mb": "peak memory [MB]"}
+    finished = finished.drop_duplicates(keys)
+    means = finished.groupby(["group", "method", "n_samples"], sort=False)[list(columns)].mean().rename(columns=columns)
+    rows = pd.Index([row_name(method, n) for _, method, n in means.index], name="method")
+    texts = means.map(lambda value: f"{value:.3g}" if value < 100 else f"{value:.0f}").set_axis(rows)
+    return Table(texts, texts.map(lambda _: 0), pd.Series(means.index.get_level_values("group"), index=rows))
+
+
+def _failures(failures: pd.DataFrame) -> Table:
+    columns = ["dataset", "missingness", "seed", "metric", "error"]
+    texts = failures.set_index("method")[columns].drop_duplicates().fillna("").astype(str)
+    texts["error"] = texts["error"].str.replace(r"\s+", " ", regex=True)
+    return Table(texts, texts.map(lambda _: 0), pd.Series("", index=texts.index))
+
+
+def _scatter(part: pd.DataFrame, axes: tuple[str, str]) -> Figure:
+    """Each method a point: one metric against the other."""
+    part = part[part["group"] != "reference"]
+    points = part.pivot(index=["group", "method", "n_samples"], columns="metric", values="mean")[list(axes)].dropna()
+    figure = Figure(figsize=(9.5, 5), layout="constrained")
+    ax = figure.subplots()
+    for number, ((group, method, n), (x, y)) in enumerate(zip(points.index, points.to_numpy(), strict=True), start=1):
+        ax.scatter(x, y, color=COLOURS.get(group, "#009e73"), label=f"{number}  {row_name(method, n)}")
+        ax.annotate(str(number), (x, y), xytext=(4, 4), textcoords="offset points")
+    ax.set(xlabel=heading(axes[0]), ylabel=heading(axes[1]), title="Pointwise against distributional quality")
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()

@@ -1,0 +1,278 @@
+"""One setting of CountsDiff varied at a time, on any data set: the paper's ablations (App. E.5).
+
+Each sweep is a comparison by :func:`~sccountsdiff.benchmark.run` among variants of one method: it can be interrupted and
+continued, and where only sampling varies, all variants share one trained model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sccountsdiff.benchmark._results import label
+from sccountsdiff.benchmark.baselines import CountsDiff
+from sccountsdiff.benchmark.datasets import Dataset, load_dataset
+from sccountsdiff.benchmark.missingness import MCAR, Missingness
+from sccountsdiff.benchmark.run import run
+from sccountsdiff.benchmark.tables import heading
+
+METRICS = ("scfid", "energy_distance")
+"""The metrics of the paper's ablations."""
+
+SCHEDULES = ("cosine", "fisher", "blackout")
+
+
+def attrition(
+    dataset: str | Path | Dataset = "pbmc68k",
+    values: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.05),
+    *,
+    schedules: Sequence[str] = ("cosine",),
+    **options: Any,
+) -> pd.DataFrame:
+    """Vary the attrition of the reverse process, for each schedule.
+
+    Parameters
+    ----------
+    dataset
+        Name, ``.h5ad`` file or data set.
+    values
+        Attrition rates (eta of the ``rescale`` schedule).
+    schedules
+        Survival schedules; a model is trained for each.
+    **options
+        ``method`` (the variant of :class:`~sccountsdiff.benchmark.baselines.CountsDiff` to start from), ``missingness``
+        (default: 40 % completely at random, as in the paper), and arguments of :func:`~sccountsdiff.benchmark.run` such
+        as ``seeds``, ``metrics``, ``n_genes`` or ``output``.
+
+    Returns
+    -------
+    The tidy table of :func:`~sccountsdiff.benchmark.run` with a column for each setting that varies.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.baselines import CountsDiff
+    >>> small = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8})
+    >>> table = attrition(
+    ...     values=[0, 0.05], method=small, metrics=["energy_distance"], n_genes=20, n_bootstrap=0, silent=True
+    ... )
+    >>> table[["schedule", "attrition", "metric"]].values.tolist()
+    [['cosine', 0.0, 'energy_distance'], ['cosine', 0.05, 'energy_distance']]
+    """
+    return _sweep(dataset, {"schedule": schedules, "attrition": values}, **options)
+
+
+def guidance(
+    dataset: str | Path | Dataset = "pbmc68k",
+    values: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0),
+    *,
+    schedules: Sequence[str] = ("cosine",),
+    **options: Any,
+) -> pd.DataFrame:
+    """Vary the strength of the covariates, for each schedule.
+
+    Parameters
+    ----------
+    dataset
+        Name, ``.h5ad`` file or data set; it must have covariates.
+    values
+        Guidance scales: 0 ignores the covariates, 1 is the conditional model.
+    schedules, **options
+        As in :func:`attrition`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.baselines import CountsDiff
+    >>> small = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8})
+    >>> table = guidance(values=[0, 2], method=small, metrics=["rmse"], n_genes=20, n_bootstrap=0, silent=True)
+    >>> table["guidance"].tolist()
+    [0.0, 2.0]
+    """
+    dataset = load_dataset(dataset)
+    if not dataset.covariates:
+        raise ValueError(f"Guidance has nothing to act on: data set {dataset.name!r} has no covariates.")
+    return _sweep(dataset, {"schedule": schedules, "guidance": values}, **options)
+
+
+def n_steps(
+    dataset: str | Path | Dataset = "pbmc68k",
+    values: Sequence[int] = (1, 2, 3, 5, 7, 10, 15, 20, 30),
+    **options: Any,
+) -> pd.DataFrame:
+    """Vary the number of reverse steps.
+
+    Parameters
+    ----------
+    dataset
+        Name, ``.h5ad`` file or data set.
+    values
+        Numbers of steps.
+    **options
+        As in :func:`attrition`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.baselines import CountsDiff
+    >>> small = CountsDiff(max_epochs=1, model_kwargs={"n_hidden": 8})
+    >>> table = n_steps(values=[1, 3], method=small, metrics=["rmse"], n_genes=20, n_bootstrap=0, silent=True)
+    >>> table["n_steps"].tolist()
+    [1, 3]
+    """
+    return _sweep(dataset, {"n_steps": values}, **options)
+
+
+def schedule(
+    dataset: str | Path | Dataset = "pbmc68k", values: Sequence[str] = SCHEDULES, **options: Any
+) -> pd.DataFrame:
+    """Vary the survival schedule: cosine, Fisher in continuous time, and Fisher on Blackout's grid.
+
+    Parameters
+    ----------
+    dataset
+        Name, ``.h5ad`` file or data set.
+    values
+        Names of schedules; a model is trained for each.
+    **options
+        As in :func:`attrition`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.baselines import CountsDiff
+    >>> small = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8})
+    >>> table = schedule(method=small, metrics=["rmse"], n_genes=20, n_bootstrap=0, silent=True)
+    >>> table["schedule"].tolist()
+    ['cosine', 'fisher', 'blackout']
+    """
+    return _sweep(dataset, {"schedule": values}, **options)
+
+
+def rounding(
+    dataset: str | Path | Dataset = "pbmc68k",
+    values: Sequence[str] = ("random", "nearest", "poisson", "nb"),
+    **options: Any,
+) -> pd.DataFrame:
+    """Vary how the expected number of births of a step becomes a whole number.
+
+    Parameters
+    ----------
+    dataset
+        Name, ``.h5ad`` file or data set.
+    values
+        Names of roundings; ``"nb"`` needs a method with that head.
+    **options
+        As in :func:`attrition`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.baselines import CountsDiff
+    >>> small = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8})
+    >>> table = rounding(method=small, metrics=["rmse"], n_genes=20, n_bootstrap=0, silent=True)
+    >>> table["error"].isna().all().item()
+    True
+    """
+    return _sweep(dataset, {"rounding": values}, **options)
+
+
+SWEEPS = {
+    "attrition": attrition,
+    "guidance": guidance,
+    "n_steps": n_steps,
+    "schedule": schedule,
+    "rounding": rounding,
+}
+
+
+def summarise(table: pd.DataFrame) -> pd.DataFrame:
+    """Settings by metrics, each value with its standard error: over seeds, or by bootstrap if there is one seed.
+
+    Parameters
+    ----------
+    table
+        From one of the sweeps.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"n_steps": [1, 3], "metric": "rmse", "value": [2.0, 1.5], "se": [0.1, 0.1], "seed": 0})
+    >>> summarise(table)
+    metric           rmse
+    n_steps
+    1        2.0000 (0.1)
+    3        1.5000 (0.1)
+    """
+    numbers = _numbers(table)
+    texts = [f"{mean:.4f} ({se:.1g})" if np.isfinite(se) else f"{mean:.4f}" for mean, se in numbers.to_numpy()]
+    texts = pd.Series(texts, index=numbers.index).unstack("metric")
+    return texts.reindex(index=numbers.index.droplevel("metric").unique(), columns=table["metric"].dropna().unique())
+
+
+def plot(table: pd.DataFrame) -> Figure:
+    """Each metric against the setting that varies, a line for each schedule.
+
+    Parameters
+    ----------
+    table
+        From one of the sweeps.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"n_steps": [1, 3], "metric": "rmse", "value": [2.0, 1.5], "se": [0.1, 0.1], "seed": 0})
+    >>> plot(table).axes[0].get_xlabel()
+    'n_steps'
+    """
+    numbers = _numbers(table)
+    settings = [name for name in numbers.index.names if name != "metric"]
+    metrics = list(table["metric"].dropna().unique())
+    figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
+    for ax, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics))), metrics, strict=True):
+        part = numbers.xs(metric, level="metric")
+        lines = part.groupby(level=0, sort=False) if len(settings) > 1 else [(None, part)]
+        for name, line in lines:
+            x = line.index.get_level_values(settings[-1])
+            places = np.arange(len(x))  # evenly spaced, whatever the values are
+            ax.errorbar(places, line["mean"], yerr=line["se"].fillna(0), marker="o", capsize=2, label=name)
+            ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in x])
+        ax.set(xlabel=settings[-1], ylabel=heading(metric))
+        if len(settings) > 1:
+            ax.legend(title=settings[0], frameon=False)
+    return figure
+
+
+def _sweep(
+    dataset: str | Path | Dataset,
+    grid: dict[str, Sequence],
+    *,
+    method: CountsDiff | None = None,
+    missingness: str | Missingness = MCAR(0.4),
+    metrics: Sequence[str] | None = METRICS,
+    n_samples: int = 1,
+    **options: Any,
+) -> pd.DataFrame:
+    """Compare the method in all combinations of settings."""
+    method = CountsDiff() if method is None else method
+    defaults = {f.name: f.default for f in dataclasses.fields(method)}
+    # As float settings are given as floats, 0 and 0.0 are the same variant.
+    kinds = {name: float if isinstance(defaults[name], float) else (lambda value: value) for name in grid}
+    points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
+    points = [{name: kinds[name](value) for name, value in point.items()} for point in points]
+    variants = [dataclasses.replace(method, **point) for point in points]
+    table = run(dataset, missingness, variants, metrics=metrics, n_samples=n_samples, **options)
+    point_of = {label(v, v.name): point for v, point in zip(variants, points, strict=True)}
+    table = table[table["method"].isin(point_of)].reset_index(drop=True)
+    for position, name in enumerate(grid):
+        table.insert(position, name, [point_of[variant][name] for variant in table["method"]])
+    return table
+
+
+def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard error, by settings (those that vary last) and metric."""
+    settings = [name for name in table.columns if name in SWEEPS]
+    groups = table.dropna(subset=["metric"]).groupby([*settings, "metric"], sort=False)
+    numbers = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n=("value", "size"))
+    numbers["se"] = np.where(numbers["n"] > 1, numbers["sd"] / np.sqrt(numbers["n"]), numbers["se"])
+    return numbers[["mean", "se"]]

@@ -1,0 +1,104 @@
+"""Scores of draws: calibration and the continuous ranked probability score."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sccountsdiff.benchmark import metrics
+
+N_DRAWS = 15
+
+
+@pytest.fixture(scope="module")
+def exact():
+    """Truth and draws from the same Poisson distributions, most of them low: many ties."""
+    rng = np.random.default_rng(0)
+    mean = np.broadcast_to(np.geomspace(0.05, 20, 40), (300, 40))
+    sites = rng.random(mean.shape) < 0.5
+    return rng.poisson(mean), rng.poisson(mean[sites], (N_DRAWS, sites.sum())), sites, mean
+
+
+def test_pit_is_uniform_for_exact_draws(exact):
+    truth, draws, sites, _ = exact
+    values = metrics.pit(truth, draws, sites)
+    assert values.shape == (sites.sum(),) and values.min() >= 0 and values.max() <= 1
+    assert stats.kstest(values, "uniform").pvalue > 0.001
+    assert metrics.pit_ks(truth, draws, sites) == pytest.approx(stats.kstest(values, "uniform").statistic)
+    assert metrics.pit_ks(truth, draws[:1], sites) < 1.95 / np.sqrt(sites.sum()), "even for a single draw"
+    np.testing.assert_array_equal(values, metrics.pit(truth, draws, sites))
+    assert (values != metrics.pit(truth, draws, sites, seed=1)).any()
+
+
+@pytest.mark.parametrize("change", [lambda m: m * 1.5, lambda m: m * 0.6])
+def test_pit_shows_a_wrong_mean(exact, change):
+    truth, _, sites, mean = exact
+    wrong = np.random.default_rng(1).poisson(change(mean[sites]), (N_DRAWS, sites.sum()))
+    assert metrics.pit_ks(truth, wrong, sites) > 5 / np.sqrt(sites.sum())
+
+
+def test_pit_and_coverage_show_a_wrong_spread(exact):
+    truth, draws, sites, mean = exact
+    narrow = np.repeat(np.round(mean[sites])[None], N_DRAWS, axis=0)
+    rng = np.random.default_rng(2)
+    wide = rng.negative_binomial(0.5, 0.5 / (0.5 + mean[sites]), draws.shape)
+    error = 4 * np.sqrt(0.8 * 0.2 / sites.sum())
+    assert abs(metrics.coverage(truth, draws, sites, level=0.8) - 0.8) < error
+    assert metrics.coverage_gap(truth, narrow, sites, level=0.8) < -3 * error
+    assert metrics.coverage_gap(truth, wide, sites, level=0.8) > 3 * error
+    for wrong in (narrow, wide):
+        assert metrics.pit_ks(truth, wrong, sites) > 5 / np.sqrt(sites.sum())
+
+
+def test_strata_find_what_cancels_overall(exact):
+    truth, _, sites, mean = exact
+    low = np.arange(40) < 24
+    factor = np.where(low, 1.6, 0.85)
+    wrong = np.random.default_rng(3).poisson((mean * factor)[sites], (N_DRAWS, sites.sum()))
+    strata = np.where(low, "low", "high")
+    by_stratum = metrics.pit_ks(truth, wrong, sites, gene_strata=strata)
+    assert set(by_stratum) == {"low", "high"}
+    values = metrics.pit(truth, wrong, sites)
+    in_low = np.broadcast_to(low, sites.shape)[sites]
+    assert by_stratum["low"] == pytest.approx(stats.kstest(values[in_low], "uniform").statistic)
+    assert min(by_stratum.values()) > metrics.pit_ks(truth, wrong, sites)
+    with pytest.raises(ValueError, match="gene_strata"):
+        metrics.pit_ks(truth, wrong, sites, gene_strata=strata[:3])
+
+
+def test_crps_agrees_with_the_direct_formula(exact):
+    truth, draws, sites, _ = exact
+    x = truth[sites]
+    pairs = np.abs(draws[:, None] - draws[None]).sum(axis=(0, 1)) / (N_DRAWS * (N_DRAWS - 1))
+    expected = (np.abs(draws - x).mean(axis=0) - pairs / 2).mean()
+    assert metrics.crps(truth, draws, sites) == pytest.approx(expected)
+
+
+def test_crps_agrees_with_the_closed_form_for_gaussians():
+    """Expected score of N(0, 1) for a truth from N(0, 1): 1 / sqrt(pi). The number of draws does not matter."""
+    rng = np.random.default_rng(4)
+    sites = np.ones((200, 200), dtype=bool)
+    truth = rng.normal(size=sites.shape)
+    for n_draws in (2, 20):
+        score = metrics.crps(truth, rng.normal(size=(n_draws, sites.sum())), sites)
+        assert score == pytest.approx(1 / np.sqrt(np.pi), abs=4 * 1.2 / np.sqrt(sites.sum()))
+
+
+def test_crps_is_lowest_for_exact_draws(exact):
+    truth, draws, sites, mean = exact
+    best = metrics.crps(truth, draws, sites)
+    rng = np.random.default_rng(5)
+    others = [rng.poisson(mean[sites] * f, draws.shape) for f in (0.7, 1.4)] + [np.repeat(mean[sites][None], 2, axis=0)]
+    assert best < min(metrics.crps(truth, other, sites) for other in others)
+
+
+def test_form_of_draws(exact):
+    truth, draws, sites, _ = exact
+    for function in (metrics.pit, metrics.pit_ks, metrics.coverage, metrics.crps):
+        with pytest.raises(ValueError, match="row-major"):
+            function(truth, draws[:, 1:], sites)
+        with pytest.raises(ValueError, match="row-major"):
+            function(truth, draws[0], sites)
+    with pytest.raises(ValueError, match="at least 2"):
+        metrics.crps(truth, draws[:1], sites)
+    with pytest.raises(ValueError, match="level"):
+        metrics.coverage(truth, draws, sites, level=90)

@@ -1,0 +1,62 @@
+"""Embedding of cells for scFID; the distance itself is tested with the other distances."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from anndata import AnnData
+
+from sccountsdiff.benchmark import metrics
+
+
+@pytest.fixture(scope="module")
+def cells():
+    rng = np.random.default_rng(0)
+    profiles = rng.gamma(1, 5, (2, 15))
+    counts = rng.poisson(profiles[rng.integers(2, size=120)]).astype(np.float32)
+    return AnnData(counts, var=pd.DataFrame(index=[f"g{i}" for i in range(15)]))
+
+
+@pytest.fixture(scope="module")
+def model(cells):
+    return metrics.train_embedder(cells, n_latent=3, max_epochs=15, seed=1)
+
+
+def test_worse_cells_are_further_away(cells, model):
+    truth = metrics.embed(cells.X, model)
+    assert truth.shape == (120, 3)
+    rng = np.random.default_rng(1)
+    slightly, badly = (np.where(rng.random(cells.shape) < rate, 0, cells.X) for rate in (0.1, 0.6))
+    distances = [metrics.scfid(truth, metrics.embed(c, model)) for c in (cells.X, slightly, badly)]
+    assert distances[0] == pytest.approx(0, abs=1e-8) and distances[0] < distances[1] < distances[2]
+
+
+def test_training_is_seeded_and_leaves_the_cells_alone(cells, model):
+    again = metrics.train_embedder(cells, n_latent=3, max_epochs=15, seed=1)
+    np.testing.assert_array_equal(metrics.embed(cells.X, model), metrics.embed(cells.X, again))
+    assert not cells.uns and cells.obs.columns.empty
+
+
+def test_a_saved_model_by_path(cells, model, tmp_path):
+    path = tmp_path / "model"
+    model.save(path, save_anndata=False)
+    loaded = metrics.load_embedder(path, cells.var_names)
+    np.testing.assert_allclose(metrics.embed(cells.X, loaded), metrics.embed(cells.X, model), atol=1e-5)
+
+    order = np.random.default_rng(2).permutation(15)
+    shuffled = metrics.embed(cells.X[:, order], loaded, genes=cells.var_names[order])
+    np.testing.assert_allclose(shuffled, metrics.embed(cells.X, model), atol=1e-5)
+
+    fewer = metrics.load_embedder(path, cells.var_names[:10])
+    without = cells.X.copy()
+    without[:, 10:] = 0
+    np.testing.assert_allclose(
+        metrics.embed(cells.X[:, :10], fewer, genes=cells.var_names[:10]), metrics.embed(without, model), atol=1e-5
+    )
+
+
+def test_wrong_paths_and_genes(cells, model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="saved scvi-tools model"):
+        metrics.load_embedder(tmp_path / "nothing", cells.var_names)
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="None of the 2 genes"):
+        metrics.load_embedder(tmp_path / "model", pd.Index(["x", "y"]))

@@ -1,0 +1,60 @@
+import numpy as np
+import pandas as pd
+import pytest
+from anndata import AnnData
+
+from sccountsdiff.cli import main
+
+
+@pytest.fixture
+def path(tmp_path):
+    rng = np.random.default_rng(0)
+    obs = pd.DataFrame({"type": np.array(["a", "b"])[rng.integers(2, size=100)]}, index=[f"c{i}" for i in range(100)])
+    AnnData(rng.poisson(4, (100, 12)).astype(np.float32), obs=obs).write_h5ad(tmp_path / "mine.h5ad")
+    return tmp_path / "mine.h5ad"
+
+
+def test_imputation(path, tmp_path, capsys):
+    output = tmp_path / "out"
+    command = ["benchmark", "imputation", "--dataset", path, "--label", "type", "--covariate", "type", "--genes", "10"]
+    command += [
+        "--methods",
+        "gene_mean",
+        "conditional_mean",
+        "--missingness",
+        "mcar:0.3",
+        "mnar_low",
+        "--seeds",
+        "0",
+        "1",
+    ]
+    command += ["--metrics", "rmse", "spearman", "--bootstrap", "0", "--output", output]
+    assert main([str(part) for part in command]) == 0
+    table = pd.read_csv(output / "results.csv")
+    assert len(table) == 2 * 2 * 2 * 2 and set(table["missingness"]) == {"mcar(rate=0.3)", "mnar_low"}
+    assert (output / "report.html").exists() and (output / "report.md").exists()
+    assert "conditional_mean" in capsys.readouterr().out
+
+
+def test_sweep(path, tmp_path, capsys):
+    output = tmp_path / "out"
+    command = ["benchmark", "sweep", "n_steps", "--dataset", path, "--values", "1", "2", "--max-epochs", "1"]
+    command += ["--metrics", "rmse", "--bootstrap", "0", "--output", output]
+    assert main([str(part) for part in command]) == 0
+    assert pd.read_csv(output / "n_steps.csv")["n_steps"].tolist() == [1, 2]
+    assert (output / "n_steps.png").stat().st_size > 1000
+    assert "rmse" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["imputation", "--methods", "gene_men"], "did you mean 'gene_mean'"),
+        (["imputation", "--dataset", "nothing.h5ad"], "no file"),
+        (["sweep", "n_steps", "--schedules", "cosine"], "--schedules"),
+    ],
+)
+def test_errors_are_one_line(arguments, message, tmp_path, capsys):
+    assert main(["benchmark", *arguments, "--output", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -1,0 +1,58 @@
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from anndata import AnnData
+from scipy import sparse
+
+from sccountsdiff.benchmark._results import ResultStore, describe, fingerprint, label
+
+
+def test_rows_come_back_exactly(tmp_path):
+    rows = [{"value": 0.1 + 0.2, "error": None}, {"value": float("nan"), "error": "x"}]
+    ResultStore(tmp_path).save({"seed": 1, "metrics": ("a",)}, rows)
+    back = ResultStore(tmp_path).load({"metrics": ["a"], "seed": 1})
+    assert back[0] == rows[0] and np.isnan(back[1]["value"])
+    assert ResultStore(tmp_path).load({"seed": 2, "metrics": ("a",)}) is None
+    (file,) = (tmp_path / "results").iterdir()
+    assert json.loads(file.read_text())["configuration"]["seed"] == 1
+
+
+def test_a_write_that_is_cut_off_leaves_no_result(tmp_path, monkeypatch):
+    store = ResultStore(tmp_path)
+    monkeypatch.setattr("pathlib.Path.replace", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.save({"seed": 1}, [])
+    assert ResultStore(tmp_path).load({"seed": 1}) is None
+
+
+def test_without_a_folder_results_live_in_memory():
+    store = ResultStore(None)
+    store.save({"seed": 1}, [{"value": 1}])
+    assert store.load({"seed": 1}) == [{"value": 1}]
+
+
+def test_the_fingerprint_is_of_the_values():
+    counts = np.array([[0.0, 2.0], [3.0, 0.0]])
+    obs = {"type": ["a", "b"], "other": ["x", "y"]}
+    dense = fingerprint(AnnData(counts, obs=obs), ["type"])
+    assert fingerprint(AnnData(sparse.csc_matrix(counts), obs=obs), ["type"]) == dense
+    assert fingerprint(AnnData(counts, obs=obs | {"other": ["z", "z"]}), ["type"]) == dense
+    assert fingerprint(AnnData(counts, obs=obs | {"type": ["b", "b"]}), ["type"]) != dense
+    assert fingerprint(AnnData(counts[::-1], obs=obs), ["type"]) != dense
+    renamed = AnnData(counts, obs=obs)
+    renamed.var_names = ["g", "h"]
+    assert fingerprint(renamed, ["type"]) != dense
+
+
+def test_names_show_settings_that_are_not_the_default():
+    @dataclass
+    class Thing:
+        size: int = 3
+        options: dict = field(default_factory=dict)
+
+    assert label(Thing(), "thing") == "thing"
+    assert label(Thing(4, {"a": 1}), "thing") == "thing(size=4, options={'a': 1})"
+    assert describe(Thing()) == {"class": "Thing", "size": 3, "options": {}}
+    assert label(object(), "plain") == "plain"
