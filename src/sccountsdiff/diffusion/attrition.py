@@ -23,7 +23,20 @@ def max_attrition(p_t: Tensor, p_s: Tensor) -> Tensor:
 
 
 class Attrition(ABC):
-    """Gives the attrition rate of each reverse step, always within ``[0, sigma_max]``."""
+    """Gives the attrition rate of each reverse step, always within ``[0, sigma_max]``.
+
+    Examples
+    --------
+    One of your own, that fades out over the first ten steps:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Attrition
+    >>> class Fading(Attrition):
+    ...     def _sigma(self, sigma_max, step):
+    ...         return sigma_max * max(0.0, 1 - step / 10)
+    >>> Fading().sigma(torch.tensor(0.5), torch.tensor(0.75), step=5).item()
+    0.25
+    """
 
     @abstractmethod
     def _sigma(self, sigma_max: Tensor, step: int) -> Tensor: ...

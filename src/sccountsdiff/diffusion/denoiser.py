@@ -21,6 +21,13 @@ class Prediction:
         Logarithm of ``y_hat``.
     log_dispersion
         Logarithm of the inverse dispersion theta of a negative binomial with that mean; ``None`` if unknown.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Prediction
+    >>> Prediction(torch.zeros(2)).mean.tolist()
+    [1.0, 1.0]
     """
 
     log_mean: Tensor
@@ -37,7 +44,20 @@ class Prediction:
 
 
 class Denoiser(Protocol):
-    """A network with its covariates bound: all that sampling, guidance and the likelihood ask for."""
+    """A network with its covariates bound: all that sampling, guidance and the likelihood ask for.
+
+    Examples
+    --------
+    The exact denoiser of Poisson counts with mean 4 under the cosine schedule:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine, Prediction
+    >>> def denoise(x, status, t, null):
+    ...     lost = 1 - Cosine().survival(t)
+    ...     return Prediction((4 * lost).log()[:, None].expand_as(x))
+    >>> denoise(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1), torch.tensor([False])).mean.round().tolist()
+    [[4.0, 4.0]]
+    """
 
     def __call__(self, x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
         """Predict the remaining counts.

@@ -92,6 +92,18 @@ def log_likelihood(
         Time points, one network pass each.
     generator
         Source of randomness.
+
+    Examples
+    --------
+    Three genes without a count, each Poisson with mean 2:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine, Prediction, log_likelihood
+    >>> def denoise(x, status, t):
+    ...     lost = 1 - Cosine().survival(t)
+    ...     return Prediction((2 * lost).log()[:, None].expand_as(x).to(x))
+    >>> log_likelihood(denoise, Cosine(), torch.zeros(1, 3), torch.zeros(1, 3)).round().tolist()
+    [-6.0]
     """
     counts = status != ABSENT
     total = torch.lgamma(x0 + 1)

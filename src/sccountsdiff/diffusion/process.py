@@ -11,16 +11,13 @@ from sccountsdiff.diffusion.attrition import max_attrition
 def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
     """Draw Bin(counts, p) elementwise.
 
-    Only non-zero counts cost a draw. Probabilities are clipped to [0, 1]: torch returns wrong numbers outside of it
-    without a word.
+    Only non-zero counts cost a draw. Probabilities are clipped to [0, 1], which torch does not promise to do.
     """
     p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1).expand_as(counts)
     alive = counts > 0
     n, p = counts[alive], p[alive]
     out = torch.zeros_like(counts)
-    # MPS has no binomial sampler: draw where the generator lives.
-    device = generator.device if generator is not None else ("cpu" if n.device.type == "mps" else n.device)
-    out[alive] = torch.binomial(n.to(device), p.to(device), generator=generator).to(out.device)
+    out[alive] = torch.binomial(n, p, generator=generator)
     return out
 
 
@@ -40,7 +37,15 @@ def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None
 
 
 def survivors(xt: Tensor, sigma: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
-    """Counts that outlive the attrition of one reverse step: ``n ~ Bin(x_t, 1 - sigma)`` (Prop. 3.2)."""
+    """Counts that outlive the attrition of one reverse step: ``n ~ Bin(x_t, 1 - sigma)`` (Prop. 3.2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import survivors
+    >>> survivors(torch.tensor([0.0, 7.0]), sigma=0.0).tolist(), survivors(torch.tensor([0.0, 7.0]), sigma=1.0).tolist()
+    ([0.0, 7.0], [0.0, 0.0])
+    """
     sigma = torch.as_tensor(sigma, dtype=xt.dtype, device=xt.device)
     return xt if not sigma.any() else binomial(xt, 1 - sigma, generator)
 

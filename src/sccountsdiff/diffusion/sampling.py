@@ -21,7 +21,14 @@ Final = Literal["sample", "mean"]
 
 @dataclass(frozen=True)
 class Move:
-    """One move of the walk, from time ``t`` to time ``s``: back towards the data (s < t) or into the noise (s > t)."""
+    """One move of the walk, from time ``t`` to time ``s``: back towards the data (s < t) or into the noise (s > t).
+
+    Examples
+    --------
+    >>> from sccountsdiff.diffusion import Move
+    >>> Move(t=1.0, s=0.5)
+    Move(t=1.0, s=0.5)
+    """
 
     t: float
     s: float
@@ -96,25 +103,34 @@ def sample(
     Returns
     -------
     Counts, ``(cells, genes)``: ``x0`` where known, filled in where asked for, 0 where absent.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import KNOWN, NOISED, Cosine, Prediction, Rescale, reverse_walk, sample
+    >>> def denoise(x, status, t):
+    ...     return Prediction(torch.full_like(x, 3.0).log())
+    >>> x0, status = torch.tensor([[7.0, 0.0]]), torch.tensor([[KNOWN, NOISED]])
+    >>> sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), rounding="nearest").tolist()
+    [[7.0, 3.0]]
     """
+    times = schedule.snap(torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64))  # (moves, 2)
+    if (times[:, 0] == times[:, 1]).any():
+        raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     fill = status == NOISED
     x = torch.zeros_like(x0)
     n_denoised = 0
-    for number, move in enumerate(walk, start=1):
-        times = schedule.snap(torch.tensor([move.t, move.s], dtype=torch.float64, device="cpu"))
-        if times[0] == times[1]:
-            raise ValueError(f"The walk has more steps than the {schedule.n_grid} time points of {schedule}.")
-        p_t, p_s = schedule.survival(times)
+    for number, (move, (p_t, p_s)) in enumerate(zip(walk, schedule.survival(times), strict=True)):
         if move.s > move.t:
             x[fill] = thin(x[fill], float(p_s / p_t), generator)
         else:
             shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
-            t = torch.full((len(x),), float(times[0]), dtype=x.dtype, device=x.device)
+            t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
             prediction = denoise(shown, seen_as, t)[fill]
             sigma = attrition.sigma(p_t, p_s, n_denoised)
             beta = _per_entry(birth_probability(p_t, p_s, sigma), x, fill)
             stay = survivors(x[fill], _per_entry(sigma, x, fill), generator)
-            if final == "mean" and number == len(walk):
+            if final == "mean" and number == len(walk) - 1:
                 x[fill] = stay + beta * prediction.mean
             else:
                 x[fill] = stay + draw_births(prediction, beta, rounding, generator)

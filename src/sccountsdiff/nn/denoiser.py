@@ -52,6 +52,20 @@ class CountsDenoiser(nn.Module):
         Number of categories of each categorical covariate.
     n_continuous
         Number of continuous covariates.
+
+    Examples
+    --------
+    Untrained, and with nothing seen of a cell, it predicts the gene means:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine
+    >>> from sccountsdiff.nn import MLP, CountsDenoiser
+    >>> backbone = MLP(n_genes=3, n_outputs=CountsDenoiser.n_outputs("nb"))
+    >>> denoiser = CountsDenoiser(backbone, torch.tensor([1.0, 2.0, 3.0]), Cosine(), head="nb")
+    >>> x = status = torch.zeros(1, 3)
+    >>> no_codes, no_values, null = torch.zeros(1, 0, dtype=torch.long), torch.zeros(1, 0), torch.tensor([False])
+    >>> denoiser(x, status, torch.ones(1), no_codes, no_values, null).mean.round().tolist()
+    [[1.0, 2.0, 3.0]]
     """
 
     def __init__(
@@ -64,6 +78,7 @@ class CountsDenoiser(nn.Module):
         n_continuous: int = 0,
     ):
         super().__init__()
+        self.n_outputs(head)  # refuses unknown heads
         self.backbone = backbone
         self.schedule = schedule
         self.head = head

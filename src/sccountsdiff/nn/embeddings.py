@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 
 class TimeEmbedding(nn.Module):
-    """Fourier features of continuous time in [0, 1], then a small network."""
+    """Fourier features of continuous time in [0, 1], then a small network.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import TimeEmbedding
+    >>> TimeEmbedding(n_hidden=8)(torch.rand(4)).shape
+    torch.Size([4, 8])
+    """
 
     def __init__(self, n_hidden: int, n_frequencies: int = 16, max_frequency: float = 50.0):
         super().__init__()
@@ -37,6 +45,15 @@ class Conditioning(nn.Module):
         Number of categories of each categorical covariate.
     n_continuous
         Number of continuous covariates.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import Conditioning
+    >>> embed = Conditioning(n_hidden=8, n_depth_features=3, n_categories=[5], n_continuous=1)
+    >>> codes, null = torch.zeros(4, 1, dtype=torch.long), torch.tensor([False] * 4)
+    >>> embed(torch.rand(4), torch.zeros(4, 3), codes, torch.zeros(4, 1), null).shape
+    torch.Size([4, 4, 8])
     """
 
     def __init__(self, n_hidden: int, n_depth_features: int, n_categories: Sequence[int] = (), n_continuous: int = 0):

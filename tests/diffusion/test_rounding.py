@@ -1,0 +1,97 @@
+"""Births have the law that their rounding promises."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from sccountsdiff.diffusion import ROUNDINGS, Prediction, draw_births, thin
+
+N = 20_000
+MEANS = [0.0, 0.05, 0.5, 3.0, 7.3, 55.8]
+BETAS = [0.2, 1.0]
+
+
+def remaining(mean: float, theta: float | None = None) -> Prediction:
+    log_mean = torch.full((N,), mean, dtype=torch.float64).log()
+    return Prediction(log_mean, None if theta is None else torch.full_like(log_mean, theta).log())
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_random_rounding_goes_up_or_down_and_keeps_the_mean(mean, generator):
+    y = draw_births(remaining(mean), torch.tensor(1.0), "random", generator).numpy()
+    floor = np.floor(np.round(mean, 9))
+    up = mean - floor
+    assert set(y) <= {floor, floor + 1}
+    se = np.sqrt(up * (1 - up) / N)
+    assert y.mean() == pytest.approx(mean, abs=5 * se + 1e-9)
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_random_rounding_then_births(mean, generator):
+    beta, up = 0.2, mean % 1
+    births = draw_births(remaining(mean), torch.tensor(beta), "random", generator).numpy()
+    variance = beta * (1 - beta) * mean + beta**2 * up * (1 - up)  # of the births, then of the rounding
+    se = np.sqrt(variance / N)
+    assert births.mean() == pytest.approx(beta * mean, abs=5 * se)
+    fourth = ((births - births.mean()) ** 4).mean()
+    se = np.sqrt((fourth - births.var() ** 2) / N)
+    assert births.var() == pytest.approx(variance, abs=5 * se)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mean", MEANS)
+def test_nearest(mean, beta, generator, assert_follows):
+    births = draw_births(remaining(mean), torch.tensor(beta), "nearest", generator)
+    assert_follows(births, stats.binom(round(mean), beta))
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mean", MEANS)
+def test_poisson(mean, beta, generator, assert_follows):
+    assert_follows(draw_births(remaining(mean), torch.tensor(beta), "poisson", generator), stats.poisson(beta * mean))
+
+
+@pytest.mark.parametrize("theta", [0.3, 2.0, 40.0])
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mean", [0.05, 3.0, 55.8])
+def test_negative_binomial(mean, beta, theta, generator, assert_follows, negative_binomial):
+    law = negative_binomial(beta * mean, theta)
+    assert law.var() == pytest.approx(beta * mean + (beta * mean) ** 2 / theta)
+    assert_follows(draw_births(remaining(mean, theta), torch.tensor(beta), "nb", generator), law)
+
+
+def test_negative_binomial_births_are_a_thinned_negative_binomial(generator, assert_follows, negative_binomial):
+    everything = draw_births(remaining(9.0, 2.0), torch.tensor(1.0), "nb", generator)
+    assert_follows(thin(everything, 0.3, generator), negative_binomial(0.3 * 9.0, 2.0))
+
+
+def test_a_birth_probability_for_each_entry(generator, assert_follows):
+    beta = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64).repeat(N // 3)
+    births = draw_births(remaining(6.0)[: len(beta)], beta, "nearest", generator)
+    for k, p in enumerate([0.0, 0.4, 1.0]):
+        assert_follows(births[k::3], stats.binom(6, p))
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_nothing_remains_nothing_is_born(rounding):
+    prediction = Prediction(torch.full((100,), -torch.inf), torch.zeros(100))
+    assert not draw_births(prediction, torch.tensor(1.0), rounding).any()
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_all_randomness_is_the_generators(rounding):
+    draw = lambda seed: draw_births(
+        remaining(4.4, 2.0), torch.tensor(0.5), rounding, torch.Generator().manual_seed(seed)
+    )
+    first = draw(1)
+    torch.rand(10)
+    assert torch.equal(first, draw(1))
+    assert not torch.equal(first, draw(2))
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`rounding='nb'` needs a model that predicts a dispersion"):
+        draw_births(remaining(1.0), torch.tensor(0.5), "nb")
+    with pytest.raises(ValueError, match="`rounding` must be one of random, nearest, poisson, nb, not 'up'"):
+        draw_births(remaining(1.0), torch.tensor(0.5), "up")
