@@ -47,7 +47,7 @@ nitpicky = True
 _external = (
     "anndata|collections|h5py|lightning|logging|matplotlib|mudata|numpy|pandas|pathlib|scanpy|scipy|scvi|torch|typing"
 )
-nitpick_ignore_regex = [("py:.*", rf"({_external})(\..*)?")]
+nitpick_ignore_regex = [("py:.*", rf"({_external})(\..*)?"), ("py:data", "Ellipsis")]
 
 autosummary_generate = True
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("Alg.", "App.", "Eq.", "Prop.", "Sec.")  # they end no sentence

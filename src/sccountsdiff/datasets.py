@@ -11,8 +11,8 @@ from anndata import AnnData
 def pbmc68k() -> AnnData:
     """700 peripheral blood cells with 765 genes: counts of the subset of 10x's 68k PBMC data that scanpy bundles.
 
-    scanpy ships the data normalised to 10,000 counts per cell and logarithmised, with the totals of the cells; the
-    counts are recovered from these exactly.
+    scanpy ships the data normalised to 10,000 counts per cell, logarithmised and rounded to three decimals, with the
+    totals of the cells; the counts are recovered from these exactly.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def pbmc68k() -> AnnData:
     totals = bundled.obs["n_counts"].to_numpy(dtype=np.float64)
     counts.data = np.expm1(counts.data) * np.repeat(totals, np.diff(counts.indptr)) / 1e4
     off = np.abs(counts.data - np.rint(counts.data)).max()
-    if off > 0.25:  # single precision leaves less than 0.1, on counts above 200
+    if off > 0.25:  # three decimals leave less than 0.1, on counts above 200
         raise RuntimeError(
             f"scanpy's pbmc68k_reduced has changed: its counts are no longer whole numbers (off by {off})."
         )

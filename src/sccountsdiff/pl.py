@@ -32,6 +32,7 @@ def history(
 
     Examples
     --------
+    >>> import sccountsdiff
     >>> ax = sccountsdiff.pl.history(model, show=False)
     >>> ax.get_xlabel()
     'Epoch'
@@ -72,6 +73,7 @@ def imputed_vs_truth(
     Examples
     --------
     >>> import numpy as np
+    >>> import sccountsdiff
     >>> truth = np.arange(12.0).reshape(3, 4)
     >>> ax = sccountsdiff.pl.imputed_vs_truth(truth, truth, truth > 3, show=False)
     >>> ax.get_xlabel()
@@ -113,6 +115,7 @@ def calibration(
     Examples
     --------
     >>> import numpy as np
+    >>> import sccountsdiff
     >>> ax = sccountsdiff.pl.calibration(np.linspace(0, 1, 50), show=False)
     >>> ax.get_ylabel()
     'Share of true counts below'

@@ -30,7 +30,7 @@ def gene_means(
     for start, block in iter_row_chunks(matrix):
         rows = slice(start, start + block.shape[0])
         if mask is None and expressed is None and sp.issparse(block) and not np.isnan(block.data).any():
-            total += np.asarray(block.sum(0)).ravel()
+            total += np.ones(block.shape[0]) @ block  # in double precision, which block.sum is not
             present += block.shape[0]
             continue
         counts = _dense(block)
@@ -39,7 +39,7 @@ def gene_means(
             there &= _dense(read_rows(mask, rows)).astype(bool)
         if expressed is not None:
             there &= ~((counts == 0) & expressed[labels[rows]])
-        total += np.where(there, counts, 0).sum(0)
+        total += np.where(there, counts, 0).sum(0, dtype=np.float64)
         present += there.sum(0)
     return np.maximum(total, 0.5) / np.maximum(present, 1)
 

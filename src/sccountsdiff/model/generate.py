@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 
 import numpy as np
@@ -130,7 +130,7 @@ class GenerateMixin:
 
 def _column(key: str, value: object, n_cells: int) -> np.ndarray | list:
     """A value for all cells, or one for each."""
-    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray | pd.Series | pd.Categorical):
+    if not pd.api.types.is_list_like(value):
         return [value] * n_cells
     if len(value) != n_cells:
         raise ValueError(f"covariates[{key!r}] has {len(value)} values for {n_cells} cells.")

@@ -119,7 +119,7 @@ class ImputeMixin:
 
         Examples
         --------
-        >>> adata.layers["imputed"] is model.impute(n_samples=2, seed=0, silent=True)
+        >>> model.impute(n_samples=2, seed=0, silent=True) is adata.layers["imputed"]
         True
         """
         self._require_trained()
@@ -154,14 +154,16 @@ class ImputeMixin:
         for counts, filled, draws in self._fill(
             source, rows, choose, n_folds, sampler, n_samples, batch_size, seed, silent
         ):
-            canvases[""].add(_filled_in(counts, source, filled, draws[0] if n_samples == 1 else draws.mean(0)))
+            values = {"": draws[0] if n_samples == 1 else draws.mean(0)}
+            values |= {f"_q{q:g}": np.quantile(draws, q, axis=0) for q in quantiles}
+            for suffix, filled_in in values.items():
+                canvases[suffix].add(_put(counts, source, filled, filled_in, canvases[suffix].dtype))
             if n_samples > 1:
-                canvases["_sd"].add(_filled_in(np.zeros_like(counts, np.float32), source, filled, draws.std(0, ddof=1)))
-            for q in quantiles:
-                canvases[f"_q{q:g}"].add(_filled_in(counts, source, filled, np.quantile(draws, q, axis=0)))
+                nothing = np.zeros(counts.shape, np.float32)
+                canvases["_sd"].add(_put(nothing, source, filled, draws.std(0, ddof=1), np.float32))
             if all_draws is not None:
                 for k in range(n_samples):
-                    all_draws[k, n_done : n_done + len(counts)] = _filled_in(counts, source, filled, draws[k])
+                    all_draws[k, n_done : n_done + len(counts)] = _put(counts, source, filled, draws[k], draw_dtype)
             n_done += len(counts)
 
         results = {suffix: canvas.finish(order) for suffix, canvas in canvases.items()}
@@ -453,7 +455,7 @@ class ImputeMixin:
             sites = torch.from_numpy(filled).to(device)
             if n_folds > 1:
                 generator = make_generator(device, seed, number, _FOLDS)
-                fold_of = torch.randint(n_folds, sites.shape, generator=generator, device=generator.device).to(device)
+                fold_of = torch.randint(n_folds, sites.shape, generator=generator, device=device)
             draws = torch.zeros(n_samples, *x0.shape, device=device)
             for fold in range(n_folds):
                 chosen = sites & (fold_of == fold) if n_folds > 1 else sites
@@ -523,13 +525,12 @@ def _any_absent(source: CellSource) -> bool:
     return n_observed < source.mask.shape[0] * source.mask.shape[1]
 
 
-def _filled_in(counts: np.ndarray, source: CellSource, filled: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A copy of the block with the values put in, wide enough for both."""
+def _put(
+    block: np.ndarray, source: CellSource, filled: np.ndarray, values: np.ndarray, dtype: np.dtype | type
+) -> np.ndarray:
+    """A copy of the block with the values in the places that are filled in."""
     cells, genes = np.nonzero(filled)
-    dtype = _count_dtype(counts.dtype)
-    if not np.all(np.mod(values, 1) == 0):
-        dtype = np.result_type(dtype, np.float32)
-    out = counts.astype(dtype)
+    out = block.astype(dtype)
     out[cells, source.columns[genes]] = values
     return out
 

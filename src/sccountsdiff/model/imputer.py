@@ -227,7 +227,7 @@ class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, B
         gradient_clip_val
             Norm at which gradients are clipped.
         plan_kwargs
-            Settings of :class:`~sccountsdiff.training.CountsDiffTrainingPlan`, such as ``lr``.
+            Settings of ``sccountsdiff.training.CountsDiffTrainingPlan``, such as ``lr``.
         callbacks
             Further Lightning callbacks.
         **trainer_kwargs
@@ -241,6 +241,8 @@ class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, B
         """
         if self.adata is None:
             raise ValueError("The model was loaded without data: training needs `adata`.")
+        if accelerator == "mps":
+            raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use accelerator='cpu'.")
         if max_epochs is not None and max_epochs < 1:
             raise ValueError(f"`max_epochs` must be at least 1, not {max_epochs}.")
         if batch_size < 1:
@@ -251,6 +253,7 @@ class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, B
         if can_validate:
             trainer_kwargs.setdefault("check_val_every_n_epoch", 1)
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
+        self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         super().train(
             max_epochs=max_epochs,
             accelerator=accelerator,
@@ -300,7 +303,7 @@ class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, B
             ``"observed"``: a zero is a count. ``"missing"``: zeros of genes that the cell's type (``labels_key``)
             expresses are missing, as in the paper.
         **kwargs
-            For :meth:`load`.
+            For ``load``.
 
         Examples
         --------
@@ -349,7 +352,7 @@ class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, B
             Modality for ``"layer"`` (required; also that of the mask) and, if they are not in ``mdata.obs``, for
             ``"categorical_covariate_keys"`` (with batch and labels) and ``"continuous_covariate_keys"``.
         **kwargs
-            For :meth:`load`.
+            For ``load``.
 
         Examples
         --------

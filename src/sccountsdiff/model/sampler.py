@@ -93,8 +93,7 @@ class Sampler:
 def make_generator(device: torch.device, *keys: int) -> torch.Generator:
     """A generator of its own for each combination of keys, such as ``(seed, block, draw)``."""
     state = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
-    where = "cpu" if device.type == "mps" else device  # the samplers that MPS lacks run on the CPU
-    return torch.Generator(where).manual_seed(int(state))
+    return torch.Generator(device).manual_seed(int(state))
 
 
 def require_positive(**arguments: int) -> None:

@@ -20,7 +20,7 @@ class Baseline(ABC):
     """An imputation method: learns from complete training cells, fills in hidden entries of other cells.
 
     :meth:`fit` and :meth:`impute` check their input, hide what is to be hidden and put the observed entries back, once
-    for all methods. A method only writes :meth:`_fit` and :meth:`_impute`, and never sees a hidden value: hidden entries
+    for all methods. A method only writes ``_fit`` and ``_impute``, and never sees a hidden value: hidden entries
     are 0 in what it gets, and so count in no library size.
 
     Attributes

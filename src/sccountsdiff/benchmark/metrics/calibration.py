@@ -58,12 +58,12 @@ def pit_ks(
     gene_strata: np.ndarray | None = None,
     seed: int = 0,
 ) -> float | dict[Hashable, float]:
-    """Kolmogorov distance between the :func:`pit` values and the uniform distribution: 0 is perfectly calibrated.
+    """Kolmogorov distance between the :func:`~sccountsdiff.benchmark.metrics.pit` values and the uniform distribution: 0 is perfectly calibrated.
 
     Parameters
     ----------
     truth, draws, sites
-        As in :func:`pit`.
+        As in :func:`~sccountsdiff.benchmark.metrics.pit`.
     gene_strata
         One label per gene, such as a bin of mean expression: the distance is then given for each label. Too wide for low
         genes and too narrow for high ones can look calibrated overall.
@@ -99,13 +99,13 @@ def coverage(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, level: 
     """Share of the hidden counts within the central interval of their draws.
 
     A count on the edge of its interval is inside with the probability that makes the share equal to ``level`` for perfect
-    draws: it is inside if its :func:`pit` value is in the central ``level``. (A closed interval of counts covers more
+    draws: it is inside if its :func:`~sccountsdiff.benchmark.metrics.pit` value is in the central ``level``. (A closed interval of counts covers more
     than its level however good the draws are.)
 
     Parameters
     ----------
     truth, draws, sites
-        As in :func:`pit`.
+        As in :func:`~sccountsdiff.benchmark.metrics.pit`.
     level
         Nominal coverage.
     seed

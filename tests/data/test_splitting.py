@@ -1,0 +1,66 @@
+"""Splits and blocks are partitions, the same for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sccountsdiff.data.splitting import row_blocks, split_cells
+
+
+class TestSplitCells:
+    @pytest.mark.parametrize("n_cells", [1, 2, 10, 101])
+    @pytest.mark.parametrize(
+        ("train_size", "validation_size"), [(0.9, None), (1.0, None), (0.5, 0.2), (0.3, 0.7), (1, 0)]
+    )
+    def test_is_a_partition_of_the_sizes_asked_for(self, n_cells, train_size, validation_size):
+        train, validation, test = split_cells(n_cells, train_size, validation_size, seed=0)
+        assert sorted([*train, *validation, *test]) == list(range(n_cells))
+        assert len(train) == max(1, round(train_size * n_cells))
+        if validation_size is None:
+            assert len(test) == 0
+        else:
+            assert abs(len(validation) - validation_size * n_cells) <= 1
+
+    def test_seed_decides(self):
+        first, second, other = (split_cells(100, 0.5, 0.25, seed) for seed in (0, 0, 1))
+        assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+        assert not np.array_equal(first[0], other[0])
+
+    def test_cells_are_drawn_at_random_and_sorted(self):
+        train, validation, _ = split_cells(1000, 0.5, None, seed=0)
+        assert (np.diff(train) > 0).all() and (np.diff(validation) > 0).all()
+        # mean of 500 of the numbers 0 to 999, without replacement
+        standard_error = 1000 / np.sqrt(12) / np.sqrt(500) * np.sqrt(0.5)
+        assert abs(train.mean() - 499.5) < 4 * standard_error
+
+    @pytest.mark.parametrize(
+        ("train_size", "validation_size", "message"),
+        [
+            (0, None, "`train_size` must be above 0 and at most 1, not 0"),
+            (1.1, None, "`train_size` must be above 0 and at most 1, not 1.1"),
+            (0.8, 0.3, r"`validation_size` must be within \[0, 1 - train_size\], not 0.3"),
+            (0.8, -0.1, "`validation_size` must be within"),
+        ],
+    )
+    def test_refuses_other_sizes(self, train_size, validation_size, message):
+        with pytest.raises(ValueError, match=message):
+            split_cells(10, train_size, validation_size, 0)
+
+
+class TestRowBlocks:
+    @pytest.mark.parametrize("seed", range(10))
+    def test_blocks_are_those_of_the_data_whatever_is_asked_for(self, seed):
+        rng = np.random.default_rng(seed)
+        batch_size = int(rng.integers(1, 12))
+        rows = rng.choice(60, rng.integers(1, 80))
+        blocks = list(row_blocks(rows, batch_size))
+        np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), np.unique(rows))
+        for number, block in blocks:
+            assert (block // batch_size == number).all() and isinstance(number, int)
+        numbers = [number for number, _ in blocks]
+        assert numbers == sorted(set(numbers))
+
+    def test_all_rows(self):
+        blocks = {number: block.tolist() for number, block in row_blocks(np.arange(7), 3)}
+        assert blocks == {0: [0, 1, 2], 1: [3, 4, 5], 2: [6]}

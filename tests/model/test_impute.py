@@ -1,0 +1,661 @@
+"""What is observed stays as it is, what is filled in are counts, and the same seed gives the same ones."""
+
+from __future__ import annotations
+
+import re
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+import sccountsdiff
+from sccountsdiff import CountsDiffImputer
+from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cap, guide
+from sccountsdiff.model.sampler import Sampler
+from sccountsdiff.module import OBSERVED_KEY
+
+FORMATS = {
+    "dense": np.asarray,
+    "csr_matrix": sp.csr_matrix,
+    "csr_array": sp.csr_array,
+    "csc_matrix": sp.csc_matrix,
+    "csc_array": sp.csc_array,
+}
+DTYPES = ["int32", "int64", "float32", "float64"]
+MEAN = {"n_steps": 1, "final": "mean"}
+
+
+@pytest.fixture
+def impute(trained):
+    """``impute`` of the trained model, with two draws of two steps unless told otherwise."""
+
+    def _impute(adata, indices=None, **kwargs):
+        quick = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
+        return trained.impute(adata, indices, **(quick | kwargs))
+
+    return _impute
+
+
+@pytest.fixture
+def assert_unchanged(dense):
+    """Return a function that compares two AnnData but for the keys named."""
+
+    def _assert_unchanged(after, before, layers=(), uns=()):
+        assert type(after.X) is type(before.X) and after.X.dtype == before.X.dtype
+        np.testing.assert_array_equal(dense(after.X), dense(before.X))
+        pd.testing.assert_frame_equal(after.obs, before.obs)
+        pd.testing.assert_frame_equal(after.var, before.var)
+        assert set(after.layers) - set(layers) == set(before.layers)
+        for key in before.layers:
+            np.testing.assert_array_equal(dense(after.layers[key]), dense(before.layers[key]))
+        for name in ("obsm", "varm", "obsp", "varp"):
+            theirs, ours = getattr(before, name), getattr(after, name)
+            assert set(ours) == set(theirs)
+            for key in theirs:
+                np.testing.assert_array_equal(np.asarray(ours[key]), np.asarray(theirs[key]))
+        assert {k: v for k, v in after.uns.items() if k not in uns} == {
+            k: v for k, v in before.uns.items() if k not in uns
+        }
+
+    return _assert_unchanged
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    """The status of every entry in each call of the sampler, in order."""
+    calls, draw = [], Sampler.draw
+
+    def _spy(self, x0, status, *args):
+        calls.append(status.numpy().copy())
+        return draw(self, x0, status, *args)
+
+    monkeypatch.setattr(Sampler, "draw", _spy)
+    return calls
+
+
+class TestObservedCounts:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("fmt", FORMATS)
+    def test_come_back_bit_identical(self, impute, query, sites, dense, fmt, dtype):
+        counts = query.X.toarray().astype(dtype)
+        large = 2**24 + 2 if dtype == "float32" else 2**24 + 1  # what float32 cannot hold, unless it is float32
+        kept = sites.copy()
+        counts[[0, 20, 49], [0, 7, 19]], kept[[0, 20, 49], [0, 7, 19]] = large, False
+        if np.dtype(dtype).itemsize == 8:
+            counts[31, 4], kept[31, 4] = 2**40 + 1, False
+        query.X = FORMATS[fmt](counts)
+
+        one = impute(query, sites=kept, n_samples=1)
+        assert sp.issparse(one) == (fmt != "dense")
+        assert one.dtype == dtype
+        np.testing.assert_array_equal(dense(one)[~kept], counts[~kept])
+        # a mean needs fractions, so integers come back as floats that hold each of them
+        mean = dense(impute(query, sites=kept))
+        assert mean.dtype == (dtype if dtype == "float32" else "float64")
+        assert [int(x) for x in mean[~kept]] == [int(x) for x in counts[~kept]]
+        draws = impute(query, sites=kept, return_mean=False)
+        assert draws.dtype == dtype
+        assert all((draw[~kept] == counts[~kept]).all() for draw in draws)
+
+    @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "float16"])
+    def test_types_too_small_for_draws_are_widened(self, impute, query, sites, dense, dtype):
+        counts = query.X.toarray()
+        counts = (counts > 0) if dtype == "bool" else np.minimum(counts, 100)
+        query.X = counts.astype(dtype)
+        one = impute(query, sites=sites, n_samples=1)
+        assert one.dtype.itemsize >= 4
+        np.testing.assert_array_equal(one[~sites], counts[~sites].astype(one.dtype))
+
+    def test_negative_zero_and_explicit_zeros(self, impute, query, sites):
+        counts = query.X.toarray()
+        counts[counts == 0] = -0.0
+        query.X = counts
+        one = impute(query, sites=sites, n_samples=1)
+        np.testing.assert_array_equal(one[~sites].view(np.int32), counts[~sites].view(np.int32))
+        stored = sp.csr_matrix(np.ones_like(counts))
+        stored.data[:] = counts.ravel()
+        query.X = stored
+        np.testing.assert_array_equal(impute(query, sites=sites, n_samples=1).toarray(), one)
+
+    def test_are_seen_and_sites_are_not(self, impute, query, sites, dense):
+        before = dense(impute(query, sites=sites))
+        counts = query.X.toarray()
+        counts[sites] = 99
+        query.X = sp.csr_matrix(counts)
+        np.testing.assert_array_equal(dense(impute(query, sites=sites)), before)
+        counts[~sites] *= 2
+        query.X = sp.csr_matrix(counts)
+        assert (dense(impute(query, sites=sites))[sites] != before[sites]).any()
+
+
+class TestDraws:
+    @pytest.mark.parametrize("rounding", [None, "random", "nearest", "poisson", "nb"])
+    @pytest.mark.parametrize("known", ["clean", "noised"])
+    def test_are_non_negative_integers(self, impute, query, sites, rounding, known):
+        draws = impute(query, sites=sites, rounding=rounding, known=known, return_mean=False, n_steps=4)
+        assert draws.shape == (2, *query.shape)
+        assert (draws >= 0).all() and (draws == np.rint(draws)).all()
+        assert (draws[0] != draws[1]).any()
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"attrition": Cap(0.1)},
+            {"attrition": torch.tensor([0.0, 0.2, 0.1])},
+            {"jump_length": 2, "n_resamples": 2},
+            {"guidance": 2.0},
+            {"guidance": 0.0},
+        ],
+    )
+    def test_under_other_settings(self, impute, query, sites, settings):
+        draws = impute(query, sites=sites, n_steps=3, return_mean=False, **settings)
+        assert (draws >= 0).all() and (draws == np.rint(draws)).all()
+        assert (draws != impute(query, sites=sites, n_steps=3, return_mean=False)).any()
+
+    def test_summaries_are_those_of_the_draws(self, model, sites, dense):
+        kwargs = {"sites": sites, "n_samples": 7, "n_steps": 3, "seed": 3, "silent": True}
+        draws = model.impute(return_mean=False, key_added="d", quantiles=[0.1, 0.5], **kwargs)
+        layers = model.adata.layers
+        assert set(layers) == {"d", "d_sd", "d_q0.1", "d_q0.5"}
+        np.testing.assert_allclose(dense(layers["d"]), draws.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(dense(layers["d_sd"]), draws.std(0, ddof=1), rtol=1e-5)
+        assert (dense(layers["d_sd"])[~sites] == 0).all() and (dense(layers["d_sd"])[sites] > 0).any()
+        for q in (0.1, 0.5):
+            np.testing.assert_allclose(dense(layers[f"d_q{q}"]), np.quantile(draws, q, axis=0), rtol=1e-6)
+        np.testing.assert_array_equal(dense(model.impute(key_added=None, **kwargs)), dense(layers["d"]))
+
+    def test_one_draw_has_no_spread(self, model, sites):
+        result = model.impute(sites=sites, n_samples=1, n_steps=2, silent=True)
+        assert set(model.adata.layers) == {"imputed"}
+        assert (result.data == np.rint(result.data)).all()
+
+    def test_a_block_may_have_nothing_to_fill_in(self, impute, query, sites, dense):
+        some = sites & (np.arange(50) >= 20)[:, None]
+        counts = query.X.toarray()
+        result = dense(impute(query, sites=some, quantiles=[0.5]))
+        np.testing.assert_array_equal(result[:20], counts[:20])
+        assert (result[some] != counts[some]).any()
+        np.testing.assert_array_equal(dense(impute(query, sites=np.zeros_like(sites))), counts)
+
+
+class TestRepeatability:
+    def test_seed_and_batch_size_decide(self, impute, query, sites):
+        draws = impute(query, sites=sites, return_mean=False)
+        np.testing.assert_array_equal(draws, impute(query, sites=sites, return_mean=False))
+        assert (draws != impute(query, sites=sites, return_mean=False, seed=1)).any()
+
+    def test_without_a_seed_the_global_one_decides_and_is_noted(self, model, sites, seeded):
+        draws = []
+        for seed in (4, 4, 5):
+            with seeded(seed):
+                draws.append(model.impute(sites=sites, n_samples=1, n_steps=2, silent=True).toarray())
+        np.testing.assert_array_equal(draws[0], draws[1])
+        assert (draws[0] != draws[2]).any()
+        noted = model.adata.uns["sccountsdiff"]["imputed"]["seed"]
+        again = model.impute(sites=sites, n_samples=1, n_steps=2, silent=True, seed=noted)
+        np.testing.assert_array_equal(draws[2], again.toarray())
+
+    @pytest.mark.parametrize("kind", ["sites", "zeros"])
+    def test_blocks_may_be_done_in_any_order_or_alone(self, impute, query, sites, kind):
+        kwargs = {"return_mean": False, "sites": sites if kind == "sites" else None}
+        full = impute(query, **kwargs)  # blocks of 16: rows 0-15, 16-31, 32-47, 48-49
+        for blocks in ([3, 1], [2], [1, 0, 2, 3]):
+            rows = np.concatenate([np.arange(16 * b, min(16 * b + 16, 50)) for b in blocks])
+            np.testing.assert_array_equal(impute(query, rows, **kwargs), full[:, rows])
+            np.testing.assert_array_equal(impute(query, rows[::-1], **kwargs), full[:, rows[::-1]])
+
+    @pytest.mark.parametrize("kind", ["sites", "zeros"])
+    def test_a_draw_does_not_depend_on_how_many_there_are(self, impute, query, sites, kind):
+        kwargs = {"return_mean": False, "sites": sites if kind == "sites" else None}
+        three = impute(query, n_samples=3, **kwargs)
+        np.testing.assert_array_equal(three[:2], impute(query, n_samples=2, **kwargs))
+        np.testing.assert_array_equal(three[:1], impute(query, n_samples=1, **kwargs))
+
+    def test_blocks_and_draws_have_random_numbers_of_their_own(self, impute, query, sites):
+        rows = np.tile(np.arange(16), 3)  # the same cells in each of three blocks
+        draws = impute(query[rows].copy(), sites=sites[rows], return_mean=False, n_samples=3)[:, sites[rows]]
+        streams = draws.reshape(9, -1)
+        agreement = [(streams[i] == streams[j]).mean() for i in range(9) for j in range(i)]
+        assert max(agreement) < 0.8
+
+    def test_format_and_type_do_not_matter(self, impute, query, sites, dense):
+        expected = impute(query, sites=sites).toarray()
+        counts = query.X.toarray()
+        for make in FORMATS.values():
+            for dtype in DTYPES:
+                query.X = make(counts.astype(dtype))
+                np.testing.assert_array_equal(dense(impute(query, sites=sites)), expected)
+
+
+class TestIndices:
+    @pytest.mark.parametrize(
+        "indices",
+        [
+            [7, 3, 40, 21],
+            [5, 5, 2, 5],
+            [-1, 0, -50],
+            np.arange(50) % 7 == 0,
+            [i % 7 == 0 for i in range(50)],
+            pd.Index([9, 8]),
+            range(10, 2, -3),
+        ],
+    )
+    def test_come_back_in_the_order_asked_for(self, impute, query, sites, dense, indices):
+        rows = np.arange(50)[np.asarray(indices)]
+        mean = impute(query, sites=sites, **MEAN).toarray()
+        np.testing.assert_allclose(impute(query, indices, sites=sites, **MEAN).toarray(), mean[rows], rtol=1e-5)
+        draws = impute(query, indices, sites=sites, return_mean=False)
+        assert draws.shape == (2, len(rows), query.n_vars)
+        np.testing.assert_array_equal(draws[0][~sites[rows]], query.X.toarray()[rows][~sites[rows]])
+
+    def test_write_nothing(self, model, sites, assert_unchanged):
+        before = model.adata.copy()
+        model.impute(indices=np.arange(50), sites=sites, n_samples=2, n_steps=2, silent=True)
+        assert_unchanged(model.adata, before)
+
+    @pytest.mark.parametrize(
+        ("indices", "message"),
+        [
+            ([], "names no cell"),
+            ([50], "positions among the 50 cells"),
+            ([-51], "positions among the 50 cells"),
+            (np.ones(49, dtype=bool), "one value for each of the 50 cells"),
+            (np.zeros(50, dtype=bool), "names no cell"),
+        ],
+    )
+    def test_refuses_cells_that_are_not_there(self, impute, query, indices, message):
+        with pytest.raises((ValueError, IndexError), match=message):
+            impute(query, indices)
+
+
+class TestBacked:
+    @pytest.mark.parametrize("fmt", ["dense", "csr_matrix", "csc_matrix"])
+    @pytest.mark.parametrize("dtype", ["int64", "float32"])
+    def test_is_the_same_as_in_memory(self, impute, query, sites, dense, tmp_path, fmt, dtype):
+        query.X = FORMATS[fmt](query.X.toarray().astype(dtype))
+        query.layers["sites"] = sp.csr_matrix(sites)
+        query.write_h5ad(tmp_path / "query.h5ad")
+        backed = ad.read_h5ad(tmp_path / "query.h5ad", backed="r")
+        for indices in (None, [40, 3, 3, 17, -1]):
+            expected = dense(impute(query, indices, sites="sites"))
+            result = impute(backed, indices, sites="sites")
+            assert sp.issparse(result) == (fmt != "dense")
+            np.testing.assert_array_equal(dense(result), expected)
+        backed.file.close()
+
+    def test_layers_are_added_and_the_file_stays(self, trained, query, sites, tmp_path):
+        path = tmp_path / "query.h5ad"
+        query.write_h5ad(path)
+        content = path.read_bytes()
+        backed = ad.read_h5ad(path, backed="r")
+        result = trained.impute(backed, sites=sites, n_samples=1, n_steps=2, silent=True)
+        assert backed.layers["imputed"] is result
+        backed.file.close()
+        assert path.read_bytes() == content
+
+
+class TestWhatIsWritten:
+    def test_nothing_but_the_keys_that_are_documented(self, model, sites, assert_unchanged):
+        model.adata.layers["other"] = model.adata.X.copy()
+        model.adata.obsm["X_pca"] = np.ones((50, 2))
+        model.adata.uns["sccountsdiff"] = {"earlier": {"seed": 1}}
+        before = model.adata.copy()
+        result = model.impute(sites=sites, n_samples=2, n_steps=2, quantiles=[0.9], silent=True, seed=8, batch_size=20)
+        layers = ["imputed", "imputed_sd", "imputed_q0.9"]
+        assert_unchanged(model.adata, before, layers=layers, uns=["sccountsdiff"])
+        assert set(model.adata.layers) == {"other", *layers}
+        assert model.adata.layers["imputed"] is result
+        noted = model.adata.uns["sccountsdiff"]
+        assert noted["earlier"] == {"seed": 1}
+        assert noted["imputed"] == {
+            "n_samples": 2,
+            "n_steps": 2,
+            "known": "clean",
+            "guidance": 1.0,
+            "attrition": "Rescale(eta=0.005)",
+            "rounding": "nb",
+            "final": "sample",
+            "jump_length": 1,
+            "n_resamples": 1,
+            "n_folds": 1,
+            "seed": 8,
+            "batch_size": 20,
+            "version": sccountsdiff.__version__,
+        }
+
+    def test_can_be_written_to_a_file(self, model, tmp_path, dense):
+        model.impute(n_samples=2, n_steps=1, n_folds=2, attrition=torch.tensor([0.1]), silent=True)
+        model.adata.write_h5ad(tmp_path / "imputed.h5ad")
+        again = ad.read_h5ad(tmp_path / "imputed.h5ad")
+        np.testing.assert_array_equal(dense(again.layers["imputed"]), dense(model.adata.layers["imputed"]))
+        assert again.uns["sccountsdiff"]["imputed"]["n_folds"] == 2
+
+    def test_a_second_key_leaves_the_first(self, model, sites):
+        first = model.impute(sites=sites, n_samples=1, n_steps=1, silent=True, seed=0)
+        values = first.toarray()
+        model.impute(sites=sites, n_samples=1, n_steps=1, silent=True, seed=1, key_added="second")
+        assert set(model.adata.uns["sccountsdiff"]) == {"imputed", "second"}
+        assert model.adata.layers["imputed"] is first
+        np.testing.assert_array_equal(first.toarray(), values)
+
+    def test_nothing_when_it_fails_half_way(self, model, sites, monkeypatch, assert_unchanged):
+        before, draw, n_calls = model.adata.copy(), Sampler.draw, 0
+
+        def fail_on_the_second_block(self, *args):
+            nonlocal n_calls
+            n_calls += 1
+            if n_calls == 2:
+                raise RuntimeError("out of memory")
+            return draw(self, *args)
+
+        monkeypatch.setattr(Sampler, "draw", fail_on_the_second_block)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            model.impute(sites=sites, n_samples=1, n_steps=2, batch_size=16, silent=True)
+        assert_unchanged(model.adata, before)
+
+    def test_query_data_is_written_to_itself(self, trained, query, sites, assert_unchanged):
+        before = query.copy()
+        trained.impute(query, sites=sites, n_samples=1, n_steps=1, silent=True)
+        assert_unchanged(query, before, layers=["imputed"], uns=["sccountsdiff"])
+        assert "imputed" in query.layers and "imputed" not in trained.adata.layers
+
+    def test_weights_and_mode_of_the_network_stay(self, trained, query, sites):
+        before = {name: value.clone() for name, value in trained.module.state_dict().items()}
+        trained.module.train()
+        result = trained.impute(query, sites=sites, key_added=None, silent=True, **MEAN)  # dropout must be off
+        trained.module.eval()
+        np.testing.assert_array_equal(
+            result.toarray(), trained.impute(query, sites=sites, key_added=None, silent=True, **MEAN).toarray()
+        )
+        assert all(torch.equal(value, before[name]) for name, value in trained.module.state_dict().items())
+
+
+class TestOnePassMean:
+    def test_is_the_mean_of_the_module_at_the_end_of_time(self, trained, query, impute, sites, dense):
+        result = impute(query, sites=sites, **MEAN).toarray()
+        _, tensors = trained._source(query).read(np.arange(50), OBSERVED_KEY)
+        cells = trained.module.read(tensors)
+        status = torch.where(torch.from_numpy(sites), NOISED, KNOWN)
+        x = torch.where(status == KNOWN, cells["x0"], 0.0)
+        with torch.inference_mode():
+            denoise = guide(trained.module.denoise_with(cells["categories"], cells["continuous"]), 1.0)
+            expected = denoise(x, status, torch.ones(50)).mean.numpy()
+        np.testing.assert_allclose(result[sites], expected[sites], rtol=1e-5)
+
+    def test_is_deterministic(self, model, sites):
+        first = model.impute(sites=sites, silent=True, seed=0, **MEAN).toarray()
+        np.testing.assert_array_equal(first, model.impute(sites=sites, silent=True, seed=1, **MEAN).toarray())
+        assert set(model.adata.layers) == {"imputed"}  # no spread
+        assert model.adata.uns["sccountsdiff"]["imputed"]["n_samples"] == 1
+
+    def test_is_what_draws_average_to(self, impute, query, sites):
+        mean = impute(query, sites=sites, **MEAN).toarray()[sites]
+        # One step draws from the law whose mean this is. Sum over entries, in units of its standard error.
+        draws = impute(query, sites=sites, n_steps=1, n_samples=200, return_mean=False)[:, sites].sum(1)
+        standard_error = draws.std(ddof=1) / np.sqrt(len(draws))
+        assert abs(draws.mean() - mean.sum()) < 4 * standard_error
+
+    def test_final_mean_of_a_chain_varies_less_than_its_draws(self, impute, query, sites):
+        kwargs = {"sites": sites, "n_steps": 3, "n_samples": 20, "return_mean": False}
+        means = impute(query, final="mean", **kwargs)[:, sites]
+        draws = impute(query, **kwargs)[:, sites]
+        assert means.dtype == np.float32 and (means != np.rint(means)).any()
+        assert 0 < means.var(0).mean() < draws.var(0).mean()
+
+    def test_integers_do_not_cut_off_its_fractions(self, impute, query, sites):
+        expected = impute(query, sites=sites, **MEAN).toarray()
+        query.X = query.X.astype(np.int64)
+        np.testing.assert_allclose(impute(query, sites=sites, **MEAN).toarray(), expected, rtol=1e-6)
+        all_draws = impute(query, sites=sites, return_mean=False, **MEAN)
+        np.testing.assert_allclose(all_draws[0], expected, rtol=1e-6)
+
+
+class TestZeros:
+    def test_every_zero_is_filled_and_nothing_else(self, impute, query):
+        counts = query.X.toarray()
+        result = impute(query, **MEAN).toarray()
+        assert (result[counts == 0] > 0).all()  # an expectation is never 0
+        np.testing.assert_array_equal(result[counts > 0], counts[counts > 0])
+
+    @pytest.mark.parametrize("n_folds", [1, 3])
+    def test_each_is_predicted_once_from_all_other_entries(self, impute, query, spy, n_folds):
+        impute(query, n_folds=n_folds, n_samples=1, batch_size=50)
+        counts = query.X.toarray()
+        assert len(spy) == n_folds
+        np.testing.assert_array_equal(sum(status == NOISED for status in spy), counts == 0)
+        assert all(((status == NOISED) | (status == KNOWN)).all() for status in spy)
+        sizes = [(status == NOISED).sum() for status in spy]
+        n, p = (counts == 0).sum(), 1 / n_folds
+        assert max(abs(size - n * p) for size in sizes) <= 4 * np.sqrt(n * p * (1 - p))
+
+    def test_one_pass_mean_does_not_depend_on_where_the_zeros_are_marked(self, impute, query):
+        zeros = query.X.toarray() == 0
+        np.testing.assert_array_equal(
+            impute(query, n_folds=1, **MEAN).toarray(), impute(query, sites=zeros, **MEAN).toarray()
+        )
+
+
+class TestSites:
+    def test_may_be_given_in_many_ways(self, trained, impute, query, sites):
+        expected = impute(query, sites=sites).toarray()
+        query.layers["dense"], query.layers["sparse"] = sites, sp.csr_matrix(sites)
+        query.layers["numbers"] = sites.astype(np.int8)
+        frame = pd.DataFrame(sites, index=query.obs_names, columns=query.var_names)
+        for given in (sp.csr_matrix(sites), sp.csc_array(sites), frame, "dense", "sparse", "numbers", sites * 1.0):
+            np.testing.assert_array_equal(impute(query, sites=given).toarray(), expected)
+
+    @pytest.mark.parametrize("axis", ["index", "columns"])
+    def test_a_table_must_have_the_names_of_the_data(self, impute, query, sites, axis):
+        frame = pd.DataFrame(sites, index=query.obs_names, columns=query.var_names)
+        for other in (
+            frame.sort_index(axis=axis, ascending=False),
+            frame.set_axis(range(len(getattr(frame, axis))), axis=axis),
+        ):
+            with pytest.raises(ValueError, match=r"`sites` does not have the names.*sites\.loc\[adata\.obs_names"):
+                impute(query, sites=other)
+
+    @pytest.mark.parametrize(
+        ("given", "error", "message"),
+        [
+            (np.ones((50, 19), dtype=bool), ValueError, r"sites has shape \(50, 19\), but .* shape \(50, 20\)"),
+            (np.full((50, 20), 2), ValueError, "sites holds 2 in cell 0, gene 0"),
+            ("holes", KeyError, "sites='holes' is not in adata.layers, which has a, b"),
+            ([[True]], ValueError, "sites is a builtins.list"),
+        ],
+    )
+    def test_refuses_what_is_no_mask(self, impute, query, given, error, message):
+        query.layers["a"] = query.layers["b"] = query.X
+        with pytest.raises(error, match=message):
+            impute(query, sites=given)
+
+
+@pytest.fixture(scope="module")
+def masked(simulate, train):
+    """Model of data of which some entries are NaN, others masked out, some both."""
+    adata = simulate(60).adata
+    rng = np.random.default_rng(0)
+    nan, out = rng.random((2, *adata.shape)) < 0.1
+    counts = adata.X.toarray()
+    adata.X = np.where(nan, np.nan, counts).astype(np.float32)
+    adata.layers["seen"] = sp.csr_matrix(~out)
+    CountsDiffImputer.setup_anndata(adata, mask_layer="seen")
+    return train(adata, 2), nan, out
+
+
+class TestMissing:
+    def test_nan_and_mask_are_both_filled_in_and_nothing_else(self, masked):
+        model, nan, out = masked
+        counts = model.adata.X
+        result = model.impute(silent=True, key_added=None, **MEAN)
+        assert (result[nan | out] > 0).all()
+        np.testing.assert_array_equal(result[~(nan | out)], counts[~(nan | out)])
+        draws = model.impute(silent=True, key_added=None, n_steps=2, n_samples=1)
+        assert np.isfinite(draws).all() and (draws == np.rint(draws)).all()
+
+    def test_the_network_never_sees_them(self, masked, spy):
+        model, nan, out = masked
+        before = model.impute(silent=True, key_added=None, **MEAN)
+        np.testing.assert_array_equal(spy[0], np.where(nan | out, NOISED, KNOWN))
+        other = model.adata.copy()
+        other.X = np.where(out & ~nan, 77, other.X)
+        np.testing.assert_array_equal(
+            model.impute(other, silent=True, key_added=None, **MEAN)[nan | out], before[nan | out]
+        )
+
+    def test_sites_leave_the_other_missing_entries_missing(self, masked, spy):
+        model, nan, out = masked
+        sites = nan & ~out
+        result = model.impute(silent=True, key_added=None, sites=sites, **MEAN)
+        np.testing.assert_array_equal(spy[0], np.select([sites, nan | out], [NOISED, ABSENT], KNOWN))
+        np.testing.assert_array_equal(np.isnan(result), nan & ~sites)
+
+    def test_nan_in_sparse_counts(self, masked):
+        model, _, _ = masked
+        other = model.adata.copy()
+        other.X = sp.csr_matrix(other.X)
+        result = model.impute(other, silent=True, key_added=None, **MEAN)
+        np.testing.assert_array_equal(result.toarray(), model.impute(silent=True, key_added=None, **MEAN))
+
+    def test_query_data_without_the_mask_counts_as_observed(self, masked):
+        model, nan, out = masked
+        other = model.adata.copy()
+        del other.layers["seen"]
+        result = model.impute(other, silent=True, key_added=None, **MEAN)
+        np.testing.assert_array_equal(result[~nan], other.X[~nan])
+        assert (result[nan] > 0).all()
+
+    def test_zeros_of_expressed_genes_are_missing_on_request(self, train):
+        # Algorithm 1 by hand: type a expresses genes 0 and 1, type b genes 1 and 2, nobody gene 3.
+        counts = np.array([[5, 0, 0, 0], [0, 3, 0, 0], [4, 2, 0, 0], [0, 1, 6, 0], [0, 0, 2, 0]], dtype=np.float32)
+        missing = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]], dtype=bool)
+        adata = ad.AnnData(
+            counts.repeat(4, axis=0),
+            obs=pd.DataFrame({"type": np.repeat(["a", "a", "a", "b", "b"], 4)}, index=[str(i) for i in range(20)]),
+        )
+        CountsDiffImputer.setup_anndata(adata, labels_key="type", zeros="missing")
+        model = train(adata, 1)
+        np.testing.assert_array_equal(model.module.expressed.numpy(), [[1, 1, 0, 0], [0, 1, 1, 0]])
+        result = model.impute(silent=True, **MEAN)
+        np.testing.assert_array_equal(result != adata.X, missing.repeat(4, axis=0))
+        # gene means are means of what is there
+        np.testing.assert_allclose(model.module.denoiser.gene_means[:3], [9 / 4, 6 / 3, 8 / 5])
+
+    def test_zeros_of_an_unknown_type_are_missing_if_any_type_expresses_the_gene(self, train):
+        adata = ad.AnnData(
+            np.tile(np.array([[5, 0, 0], [0, 3, 0]], dtype=np.float32), (8, 1)),
+            obs=pd.DataFrame({"type": ["a", "b"] * 8}, index=[str(i) for i in range(16)]),
+        )
+        CountsDiffImputer.setup_anndata(adata, labels_key="type", zeros="missing")
+        model = train(adata, 1)
+        query = adata[:2].copy()
+        query.obs["type"] = "c"
+        result = model.impute(query, unseen_to_null=True, silent=True, **MEAN)
+        np.testing.assert_array_equal(result != query.X, [[0, 1, 0], [1, 0, 0]])
+        assert model.generate(3, silent=True).shape == (3, 3)
+
+
+class TestTraining:
+    def test_without_observed_training_known_counts_are_noised(self, simulate, train):
+        model = train(simulate(40).adata, 1, model_kwargs={"observed_training": False})
+        with pytest.raises(ValueError, match=r"observed_training=False.*known='noised'"):
+            model.impute(silent=True)
+        result = model.impute(known="noised", n_samples=1, n_steps=2, n_folds=2, silent=True)
+        assert (result.data == np.rint(result.data)).all()
+        assert model.get_normalized_expression(silent=True, n_folds=2).shape == model.adata.shape
+
+    @pytest.mark.parametrize("schedule", ["cosine", "fisher", "blackout"])
+    @pytest.mark.parametrize("head", ["nb", "poisson", "softplus"])
+    @pytest.mark.parametrize("backbone", ["mlp", "transformer"])
+    def test_every_combination_trains_and_imputes(self, simulate, train, backbone, head, schedule):
+        model_kwargs = {"backbone": backbone, "head": head, "schedule": schedule}
+        model = train(simulate(32).adata, 1, model_kwargs=model_kwargs)
+        assert np.isfinite(model.history["validation_loss"].to_numpy(dtype=float)).all()
+        zeros = model.adata.X.toarray() == 0
+        for known in ("clean", "noised"):
+            result = model.impute(known=known, sites=zeros, n_samples=1, n_steps=3, silent=True).toarray()
+            assert (result >= 0).all() and (result == np.rint(result)).all()
+            np.testing.assert_array_equal(result[~zeros], model.adata.X.toarray()[~zeros])
+
+
+class TestGuidance:
+    def test_moves_predictions_away_from_the_unconditional_ones(self, impute, query, sites):
+        without, with_, beyond = (
+            impute(query, sites=sites, guidance=g, **MEAN).toarray()[sites].astype(float) for g in (0, 1, 2)
+        )
+        np.testing.assert_allclose(np.log(beyond), 2 * np.log(with_) - np.log(without), rtol=1e-3, atol=1e-3)
+        assert np.abs(np.log(with_ / without)).max() > 0.1
+
+    def test_at_zero_covariates_do_not_matter(self, impute, query, sites):
+        before = impute(query, sites=sites, guidance=0).toarray()
+        query.obs["age"] += 1
+        query.obs["cell_type"] = "B"
+        np.testing.assert_array_equal(impute(query, sites=sites, guidance=0).toarray(), before)
+        assert (impute(query, sites=sites, guidance=1).toarray() != before).any()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"n_steps": 0}, "`n_steps` must be a whole number of at least 1, not 0"),
+            ({"n_steps": 2.5}, "`n_steps` must be a whole number"),
+            ({"n_samples": 0}, "`n_samples` must be a whole number of at least 1, not 0"),
+            ({"attrition": 1.5}, r"`attrition` must be within \[0, 1\], not 1.5"),
+            ({"attrition": -0.1}, r"`attrition` must be within \[0, 1\], not -0.1"),
+            ({"known": "hidden"}, "`known` must be 'clean' or 'noised', not 'hidden'"),
+            ({"final": "median"}, "`final` must be 'sample' or 'mean', not 'median'"),
+            ({"rounding": "up"}, "`rounding` must be one of random, nearest, poisson, nb or None, not 'up'"),
+            ({"guidance": -1}, "`guidance` must be at least 0, not -1"),
+            ({"jump_length": 0}, "`jump_length` must be"),
+            ({"n_resamples": 0}, "`n_resamples` must be"),
+            ({"n_folds": 0}, "`n_folds` must be a whole number of at least 1, not 0"),
+            ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, not 0"),
+            ({"batch_size": -3}, "`batch_size` must be a whole number of at least 1, not -3"),
+            ({"seed": -1}, "`seed` must be a non-negative integer or None, not -1"),
+            ({"quantiles": [0.5], "n_samples": 1}, "`quantiles` .* need `n_samples` above 1"),
+            ({"quantiles": [0.5], **MEAN}, "`quantiles` .* need `n_samples` above 1"),
+            ({"quantiles": [1.5]}, r"`quantiles` must be within \[0, 1\]"),
+        ],
+    )
+    def test_bad_arguments_are_named_before_any_work(self, impute, query, spy, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            impute(query, **arguments)
+        assert not spy
+
+    def test_negative_binomial_draws_need_its_head(self, simulate, train):
+        model = train(simulate(20).adata, 1, model_kwargs={"head": "poisson"})
+        with pytest.raises(ValueError, match=r"`rounding='nb'` needs .*`head='nb'`.*head='poisson'"):
+            model.impute(rounding="nb", silent=True)
+        with pytest.raises(ValueError, match="`guidance=2` has nothing to act on: the model has no covariates"):
+            model.impute(guidance=2, silent=True)
+
+    def test_a_grid_of_times_bounds_the_steps(self, simulate, train):
+        schedule = sccountsdiff.diffusion.Blackout(n_grid=5)
+        model = train(simulate(20).adata, 1, model_kwargs={"schedule": schedule})
+        model.impute(n_steps=4, n_samples=1, n_folds=1, silent=True)
+        with pytest.raises(ValueError, match="`n_steps` can be at most 4 on the 5 time points"):
+            model.impute(n_steps=5, silent=True)
+
+    @pytest.mark.parametrize(
+        "method", ["impute", "denoise", "get_normalized_expression", "posterior_predictive_sample", "log_likelihood"]
+    )
+    def test_a_model_that_is_not_trained(self, query, method):
+        model = CountsDiffImputer(query, n_hidden=4, n_layers=1)
+        with pytest.raises(RuntimeError, match=re.escape("not trained yet: call `model.train()` first")):
+            getattr(model, method)()
+        with pytest.raises(RuntimeError, match="not trained yet"):
+            model.generate(2)
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [(np.inf, "infinite"), (-1, "negative"), (0.5, "non-integer")],
+    )
+    def test_query_data_that_are_no_counts(self, impute, query, value, message):
+        counts = query.X.toarray()
+        counts[3, 4] = value
+        query.X = counts
+        with pytest.raises(ValueError, match=rf"{message} .*in cell 'cell3' \(row 3\), gene 'gene4'"):
+            impute(query)

@@ -1,0 +1,145 @@
+"""One modality of a MuData holds the counts; its own layers receive the result."""
+
+from __future__ import annotations
+
+import anndata as ad
+import mudata
+import numpy as np
+import pandas as pd
+import pytest
+
+from sccountsdiff import CountsDiffImputer
+
+QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "silent": True}
+
+
+@pytest.fixture
+def make(simulate):
+    """Return a function that makes a MuData of counts ("rna") and something else ("prot"), with a donor in its obs."""
+
+    def _make(n_cells=40, seed=0):
+        rna = simulate(n_cells, seed).adata
+        rna.layers["umi"] = rna.X.copy()
+        rna.X = rna.X.log1p()
+        other = ad.AnnData(
+            np.ones((n_cells, 3)), obs=pd.DataFrame(index=rna.obs_names), var=pd.DataFrame(index=["p0", "p1", "p2"])
+        )
+        mdata = mudata.MuData({"prot": other, "rna": rna})
+        mdata.obs["donor"] = np.array(["d1", "d2"])[np.arange(n_cells) % 2]
+        return mdata
+
+    return _make
+
+
+@pytest.fixture
+def mdata(make):
+    return make()
+
+
+def setup(mdata, **kwargs):
+    CountsDiffImputer.setup_mudata(mdata, layer="umi", modalities={"layer": "rna"}, **kwargs)
+
+
+def test_result_goes_to_the_modality(mdata, train):
+    setup(mdata)
+    before = mdata.copy()
+    model = train(mdata, 2)
+    result = model.impute(**QUICK)
+    assert mdata["rna"].layers["imputed"] is result
+    assert set(mdata["rna"].layers) == {"umi", "imputed", "imputed_sd"}
+    assert set(mdata["rna"].uns["sccountsdiff"]) == {"imputed"}
+    counts = mdata["rna"].layers["umi"].toarray()
+    np.testing.assert_array_equal(result.toarray()[counts > 0], counts[counts > 0])
+    np.testing.assert_array_equal(counts, before["rna"].layers["umi"].toarray())
+    assert not mdata["prot"].layers and "sccountsdiff" not in mdata["prot"].uns
+    np.testing.assert_array_equal(mdata["prot"].X, before["prot"].X)
+
+
+def test_is_the_same_as_the_modality_alone(mdata, train):
+    setup(mdata)
+    rna = mdata["rna"].copy()
+    CountsDiffImputer.setup_anndata(rna, layer="umi")
+    expected = train(rna, 2).impute(**QUICK).toarray()
+    np.testing.assert_array_equal(train(mdata, 2).impute(**QUICK).toarray(), expected)
+
+
+def test_covariates_of_the_whole_and_of_modalities(mdata, train):
+    CountsDiffImputer.setup_mudata(
+        mdata,
+        layer="umi",
+        batch_key="donor",
+        continuous_covariate_keys=["age"],
+        modalities={"layer": "rna", "continuous_covariate_keys": "rna"},
+    )
+    model = train(mdata, 1)
+    assert list(model.categories) == ["donor"] and model.continuous_keys == ["age"]
+    np.testing.assert_allclose(model.module.location, [mdata["rna"].obs["age"].mean()], atol=1e-6)
+    before = model.impute(n_steps=1, final="mean", silent=True).toarray()
+    assert model.generate(2, {"donor": "d1", "age": 0.0}, n_steps=1, silent=True).shape == (2, 20)
+    assert model.get_normalized_expression(silent=True, n_folds=1).index.equals(mdata.obs_names)
+    mdata["rna"].obs["age"] += 5
+    assert (model.impute(n_steps=1, final="mean", silent=True).toarray() != before).any()
+
+
+def test_mask_and_labels_of_a_modality(mdata, train):
+    mdata["rna"].layers["seen"] = np.random.default_rng(0).random((40, 20)) < 0.8
+    CountsDiffImputer.setup_mudata(
+        mdata,
+        layer="umi",
+        labels_key="cell_type",
+        mask_layer="seen",
+        zeros="missing",
+        modalities={"layer": "rna", "categorical_covariate_keys": "rna"},
+    )
+    model = train(mdata, 1)
+    counts, seen = mdata["rna"].layers["umi"].toarray(), mdata["rna"].layers["seen"]
+    types = mdata["rna"].obs["cell_type"].cat.codes.to_numpy()
+    expressed = np.stack([((counts > 0) & seen)[types == k].any(0) for k in range(3)])[types]
+    result = model.impute(n_steps=1, final="mean", silent=True).toarray()
+    np.testing.assert_array_equal(result != counts, ~seen | ((counts == 0) & expressed))
+
+
+def test_query_saving_and_loading(mdata, make, train, tmp_path):
+    setup(mdata, categorical_covariate_keys=["donor"])
+    model = train(mdata, 1)
+    model.save(tmp_path / "model")
+    query = make(20, seed=4)
+    expected = model.impute(query, **QUICK).toarray()
+    assert "imputed" in query["rna"].layers
+    for adata in (False, make(20, seed=4)):
+        again = CountsDiffImputer.load(tmp_path / "model", adata=adata, accelerator="cpu")
+        np.testing.assert_array_equal(again.impute(query, **QUICK).toarray(), expected)
+    with pytest.raises(TypeError, match="The model was set up with MuData, but `adata` is AnnData"):
+        model.impute(query["rna"])
+
+
+class TestRefusals:
+    def test_not_set_up(self, mdata):
+        with pytest.raises(ValueError, match=r"Set up the MuData with `CountsDiffImputer\.setup_mudata` first"):
+            CountsDiffImputer(mdata)
+
+    @pytest.mark.parametrize(
+        ("modalities", "error", "message"),
+        [
+            (None, KeyError, r"modalities\['layer'\] must be one of prot, rna, not None"),
+            ({"layer": "atac"}, KeyError, r"modalities\['layer'\] must be one of prot, rna, not 'atac'"),
+            ({"layer": "rna", "categorical_covariate_keys": "x"}, KeyError, "must be one of prot, rna, not 'x'"),
+            ({"layer": "rna", "mask": "rna"}, ValueError, "`modalities` may name layer, .* not mask"),
+        ],
+    )
+    def test_unknown_modalities_are_named(self, mdata, modalities, error, message):
+        with pytest.raises(error, match=message):
+            CountsDiffImputer.setup_mudata(mdata, layer="umi", modalities=modalities)
+
+    def test_no_counts(self, mdata):
+        with pytest.raises(ValueError, match=r"looks log-normalised.*pass layer='umi'"):
+            CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
+
+    def test_keys_that_are_not_there(self, mdata):
+        with pytest.raises(KeyError, match="'cell_type' not in adata.obs, which has .*'donor'"):
+            setup(mdata, labels_key="cell_type")
+
+    def test_cells_that_differ_between_modalities(self, mdata):
+        part = mudata.MuData({"rna": mdata["rna"][:30].copy(), "prot": mdata["prot"].copy()})
+        with pytest.raises(ValueError, match="Modality 'rna' does not have the cells of the MuData"):
+            setup(part)

@@ -1,0 +1,248 @@
+"""Data that cannot be trained on is refused before anything is done, with what is wrong and where."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from lightning.pytorch.callbacks import Callback
+
+from sccountsdiff import CountsDiffImputer
+from sccountsdiff.diffusion import Fisher, Schedule
+from sccountsdiff.nn import MLP
+
+
+@pytest.fixture
+def adata(simulate):
+    return simulate(30).adata
+
+
+def setup(adata, **kwargs):
+    CountsDiffImputer.setup_anndata(adata, **kwargs)
+
+
+class TestCounts:
+    def test_log_normalised_values_are_refused_and_the_counts_pointed_out(self, adata):
+        adata.layers["umi"] = adata.X.copy()
+        adata.X = adata.X.log1p()
+        with pytest.raises(ValueError, match=r"adata\.X holds .*non-integer.*looks log-normalised.*pass layer='umi'"):
+            setup(adata)
+        with pytest.raises(ValueError, match=r"adata\.X holds .*pass layer='umi'"):
+            CountsDiffImputer(adata)  # without set-up: the same check
+        setup(adata, layer="umi")
+
+    @pytest.mark.parametrize("fmt", [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array])
+    @pytest.mark.parametrize(
+        ("value", "problem"), [(-2, "negative"), (np.inf, "infinite"), (1.5, "non-integer"), (1e17, "too large")]
+    )
+    def test_one_wrong_entry_is_named(self, adata, fmt, value, problem):
+        counts = adata.X.toarray().astype(np.float64)
+        counts[17, 6] = value
+        adata.layers["counts"] = fmt(counts)
+        with pytest.raises(
+            ValueError, match=rf"adata\.layers\['counts'\] holds 1 {problem} entry.*'cell17' \(row 17\), gene 'gene6'"
+        ):
+            CountsDiffImputer(adata)
+
+    @pytest.mark.parametrize(("shape", "what"), [((0, 20), "cells"), ((30, 0), "genes")])
+    def test_no_cells_or_no_genes(self, adata, shape, what):
+        with pytest.raises(ValueError, match=rf"adata\.X has no {what}"):
+            setup(adata[: shape[0], : shape[1]].copy())
+
+    def test_no_observed_entry_in_a_cell_or_gene(self, adata):
+        counts = adata.X.toarray()
+        counts[4], counts[:, 2] = np.nan, np.nan
+        adata.X = counts
+        with pytest.raises(ValueError, match=r"1 of 30 cells \('cell4'\) and 1 of 20 genes \('gene2'\)"):
+            setup(adata)
+
+    def test_no_observed_entry_by_mask(self, adata):
+        mask = np.ones(adata.shape, dtype=bool)
+        mask[:, 5] = False
+        adata.layers["seen"] = mask
+        with pytest.raises(ValueError, match=r"1 of 20 genes \('gene5'\)"):
+            setup(adata, mask_layer="seen")
+
+    def test_a_gene_that_was_never_found_is_fine(self, adata, train):
+        adata.X = adata.X.toarray() * (np.arange(20) != 3)
+        model = train(adata)
+        result = model.impute(silent=True, n_steps=1, final="mean")
+        assert np.isfinite(result).all()
+        assert result[:, 3].mean() < 0.2
+
+    def test_an_empty_cell_is_fine(self, adata, train):
+        adata.X = adata.X.toarray() * (np.arange(30) != 3)[:, None]
+        result = train(adata).impute(silent=True, n_steps=1, final="mean")
+        assert np.isfinite(result).all() and (result[3] > 0).all()
+
+    def test_missing_layers_are_named_with_those_that_exist(self, adata):
+        adata.layers["counts"] = adata.X.copy()
+        for argument in ("layer", "mask_layer"):
+            with pytest.raises(KeyError, match=r"layer='count' is not in adata\.layers, which has 'counts'"):
+                setup(adata, **{argument: "count"})
+
+    @pytest.mark.parametrize("value", [2, -1, np.nan])
+    def test_a_mask_holds_true_and_false(self, adata, value):
+        mask = np.ones(adata.shape)
+        mask[3, 7] = value
+        adata.layers["seen"] = mask
+        with pytest.raises(ValueError, match=r"adata\.layers\['seen'\] holds .* in cell 3, gene 7"):
+            setup(adata, mask_layer="seen")
+
+    def test_names_of_genes_must_be_unique(self, adata):
+        adata.var_names = ["gene0", *adata.var_names[:-1]]
+        with pytest.raises(ValueError, match=re.escape("adata.var_names_make_unique()")):
+            setup(adata)
+
+
+class TestCovariates:
+    def test_missing_keys_are_named_with_those_that_exist(self, adata):
+        for argument in ("batch_key", "labels_key", "categorical_covariate_keys", "continuous_covariate_keys"):
+            key = "celltype" if argument.endswith("key") else ["celltype"]
+            with pytest.raises(KeyError, match=r"'celltype' not in adata\.obs, which has 'cell_type', 'age'"):
+                setup(adata, **{argument: key})
+
+    def test_missing_and_non_numeric_values(self, adata):
+        adata.obs["donor"] = np.where(np.arange(30) == 2, None, "d")
+        with pytest.raises(ValueError, match=r"obs\['donor'\] .* is missing in 1 of 30 cells"):
+            setup(adata, categorical_covariate_keys=["donor"])
+        with pytest.raises(ValueError, match=r"obs\['cell_type'\] .* is not numeric"):
+            setup(adata, continuous_covariate_keys=["cell_type"])
+
+    def test_all_kinds_together_each_once(self, adata):
+        adata.obs["donor"] = (np.arange(30) % 2).astype(str)
+        setup(
+            adata,
+            batch_key="donor",
+            labels_key="cell_type",
+            categorical_covariate_keys=["cell_type", "donor"],
+            continuous_covariate_keys=["age"],
+        )
+        model = CountsDiffImputer(adata, n_hidden=4)
+        assert list(model.categories) == ["donor", "cell_type"]
+        assert model.categories["cell_type"].tolist() == ["B", "NK", "T"]
+        assert model.continuous_keys == ["age"]
+        assert model.gene_names.tolist() == adata.var_names.tolist()
+        assert model.module.n_categories.tolist() == [2, 3]
+        np.testing.assert_allclose(model.module.location, [adata.obs["age"].mean()], rtol=1e-5)
+        np.testing.assert_allclose(model.module.scale, [adata.obs["age"].std(ddof=0)], rtol=1e-5)
+
+    def test_a_constant_continuous_covariate_is_harmless(self, adata, train):
+        adata.obs["age"] = 40.0
+        setup(adata, continuous_covariate_keys=["age"])
+        model = train(adata)
+        assert np.isfinite(model.impute(silent=True, n_steps=1, final="mean").toarray()).all()
+
+    @pytest.mark.parametrize("values", [[0, 1], [True, False], [0.5, 1.5]])
+    def test_categories_need_not_be_strings(self, adata, train, values):
+        adata.obs["batch"] = np.array(values)[np.arange(30) % 2]
+        setup(adata, batch_key="batch")
+        model = train(adata)
+        generated = model.generate(4, {"batch": values[1]}, n_steps=2, silent=True)
+        assert generated.obs["batch"].tolist() == [values[1]] * 4
+        model.impute(adata[:10].copy(), n_samples=1, n_steps=1, n_folds=1, silent=True)
+        with pytest.raises(ValueError, match=r"obs\['batch'\] holds categories .*not trained on: 7"):
+            model.generate(4, {"batch": 7}, silent=True)
+
+
+class TestZeros:
+    def test_missing_zeros_need_labels(self, adata):
+        with pytest.raises(ValueError, match="`zeros='missing'` needs `labels_key`"):
+            setup(adata, zeros="missing", batch_key="cell_type")
+
+    def test_other_words_are_refused(self, adata):
+        with pytest.raises(ValueError, match="`zeros` must be 'observed' or 'missing', not 'absent'"):
+            setup(adata, zeros="absent")
+
+
+class TestConstruction:
+    def test_without_set_up_the_counts_layer_is_taken_and_this_is_said(self, adata, caplog):
+        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
+            CountsDiffImputer(adata.copy())
+        assert "Setting up with adata.X." in caplog.text
+        adata.layers["counts"] = adata.X * 3
+        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
+            model = CountsDiffImputer(adata)
+        assert "Setting up with adata.layers['counts']." in caplog.text
+        np.testing.assert_allclose(
+            model.module.denoiser.gene_means, np.maximum(3 * adata.X.toarray().mean(0), 0.5 / 30), rtol=1e-5
+        )
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            ({"head": "gauss"}, ValueError, "`head` must be one of softplus, poisson, nb, not 'gauss'"),
+            ({"schedule": "cosin"}, KeyError, "Unknown schedule 'cosin'; did you mean 'cosine'"),
+            ({"backbone": "mlpp"}, KeyError, "Unknown backbone 'mlpp'; did you mean 'mlp'"),
+            ({"p_uncond": 1.0}, ValueError, "`p_uncond` must be at least 0 and below 1, not 1.0"),
+            ({"backbone": "transformer", "n_hidden": 9}, ValueError, "`n_heads` must divide `n_hidden`"),
+        ],
+    )
+    def test_refuses_unknown_parts(self, adata, arguments, error, message):
+        with pytest.raises(error, match=message):
+            CountsDiffImputer(adata, **arguments)
+
+    def test_own_schedule_and_backbone(self, adata, train):
+        class Narrow(MLP):
+            pass
+
+        class Linear(Schedule):
+            def _curve(self, t):
+                return 1 - t
+
+        model = train(adata, 1, model_kwargs={"backbone": Narrow, "schedule": Linear()})
+        assert isinstance(model.module.denoiser.backbone, Narrow)
+        assert model.impute(n_samples=1, n_steps=2, n_folds=1, silent=True).shape == adata.shape
+        other = CountsDiffImputer(adata, schedule=Fisher(n_grid=10), n_hidden=4)
+        assert other.module.schedule.n_grid == 10
+
+    def test_summary_names_what_was_chosen(self, adata):
+        setup(adata, labels_key="cell_type")
+        text = str(CountsDiffImputer(adata, head="poisson", n_hidden=4)._model_summary_string)
+        assert all(word in text for word in ("20 genes", "mlp", "poisson", "cosine", "cell_type"))
+
+    @pytest.mark.parametrize("fmt", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array])
+    def test_any_format_trains_the_same(self, simulate, train, fmt):
+        weights = []
+        for make in (np.asarray, fmt):
+            adata = simulate(30).adata
+            adata.layers["counts"] = make(adata.X.toarray().astype(np.int32))
+            weights.append(train(adata, 1).module.state_dict())
+        assert all((weights[0][key] == weights[1][key]).all() for key in weights[0])
+
+    def test_set_up_changes_nothing_but_scvi_bookkeeping(self, adata):
+        before = adata.copy()
+        setup(adata, labels_key="cell_type")
+        np.testing.assert_array_equal(adata.X.toarray(), before.X.toarray())
+        assert {key for key in adata.uns if not key.startswith("_scvi")} == set(before.uns)
+        assert {key for key in adata.obsm if not key.startswith("_scvi")} == set(before.obsm)
+        pd.testing.assert_frame_equal(adata.obs[before.obs.columns], before.obs)
+
+    @pytest.mark.parametrize("fmt", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+    def test_backed_data_come_with_their_own_covariates(self, simulate, train, tmp_path, fmt):
+        adata = simulate(30).adata
+        adata.X = fmt(adata.X.toarray())
+        adata.obs["total"] = np.asarray(adata.X.sum(1)).ravel()
+        adata.write_h5ad(tmp_path / "data.h5ad")
+        backed = ad.read_h5ad(tmp_path / "data.h5ad", backed="r")
+        setup(backed, continuous_covariate_keys=["total"])
+
+        class Watch(Callback):
+            n_seen = 0
+
+            def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+                np.testing.assert_array_equal(batch["X"].sum(1), batch["extra_continuous_covs"][:, 0])
+                self.n_seen += len(batch["X"])
+
+        watch = Watch()
+        model = train(backed, 2, train_size=0.8, batch_size=10, callbacks=[watch])
+        assert watch.n_seen == 2 * 24
+        np.testing.assert_allclose(
+            model.module.denoiser.gene_means, np.maximum(simulate(30).adata.X.toarray().mean(0), 0.5 / 30), rtol=1e-5
+        )
+        backed.file.close()

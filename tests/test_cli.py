@@ -1,0 +1,74 @@
+"""The command line does what the model does, and says in one line what is wrong."""
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+from sccountsdiff import CountsDiffImputer, datasets
+from sccountsdiff.cli import main
+from sccountsdiff.demo import run_demo
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A small .h5ad file with a mask of observed counts, and a model trained on it through the command."""
+    folder = tmp_path_factory.mktemp("cli")
+    adata = datasets.pbmc68k()[:80, :40].copy()
+    adata.layers["observed"] = np.random.default_rng(0).random(adata.shape) < 0.8
+    adata.write_h5ad(folder / "data.h5ad")
+    train = ["train", str(folder / "data.h5ad"), str(folder / "model"), "--covariate", "cell_type"]
+    assert main([*train, "--mask-layer", "observed", "--max-epochs", "2"]) == 0
+    return folder
+
+
+def test_impute_writes_what_the_model_imputes(files):
+    output = files / "imputed.h5ad"
+    arguments = ["impute", str(files / "data.h5ad"), str(files / "model"), str(output), "--n-samples", "2"]
+    assert main([*arguments, "--n-steps", "3", "--seed", "5", "--key-added", "filled"]) == 0
+    adata = anndata.read_h5ad(files / "data.h5ad")
+    expected = CountsDiffImputer.load(files / "model", adata=False).impute(
+        adata, n_samples=2, n_steps=3, seed=5, silent=True, key_added=None
+    )
+    written = anndata.read_h5ad(output)
+    assert (written.layers["filled"] != expected).nnz == 0
+    observed = adata.layers["observed"]
+    np.testing.assert_array_equal(written.layers["filled"].toarray()[observed], adata.X.toarray()[observed])
+
+
+def test_mean_needs_no_draws(files):
+    output = files / "mean.h5ad"
+    assert main(["impute", str(files / "data.h5ad"), str(files / "model"), str(output), "--mean"]) == 0
+    assert "imputed_sd" not in anndata.read_h5ad(output).layers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "nowhere.h5ad", "new"], "nowhere.h5ad"),
+        (["train", "{data}", "{model}"], "already exists"),
+        (["train", "{data}", "new", "--layer", "umi"], "umi"),
+        (["train", "{data}", "new", "--covariate", "celltype"], "cell_type"),
+        (["impute", "{data}", "{model}", "out.h5ad", "--attrition", "2"], "attrition"),
+        (["impute", "{data}", "{model}", "no_such_folder/out.h5ad"], "does not exist"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(files, tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    arguments = [a.format(data=files / "data.h5ad", model=files / "model") for a in arguments]
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert line.startswith("sccountsdiff: ")
+    assert message in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_demo_writes_table_figure_and_counts(tmp_path):
+    table = run_demo(tmp_path, max_epochs=1)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "table.csv", index_col=0), table)
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
+    imputed = anndata.read_h5ad(tmp_path / "imputed.h5ad")
+    hidden = imputed.layers["hidden"]
+    assert 0.49 < hidden.mean() < 0.51  # 5 standard errors of 107,100 entries are 0.008
+    np.testing.assert_array_equal(imputed.layers["imputed"].toarray()[~hidden], imputed.X.toarray()[~hidden])
+    assert table.loc["zero", "RMSE"] > table.loc["gene mean", "RMSE"] > table.loc["cell-type mean", "RMSE"]

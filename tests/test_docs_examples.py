@@ -1,0 +1,110 @@
+"""The README and every docstring example run, and every public name has one."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+import sccountsdiff
+import sccountsdiff.model.imputer
+from sccountsdiff import CountsDiffImputer
+from sccountsdiff._registry import Registry
+
+ROOT = Path(__file__).parents[1]
+MODULES = ["sccountsdiff", *sorted(info.name for info in pkgutil.walk_packages(sccountsdiff.__path__, "sccountsdiff."))]
+PUBLIC = ["sccountsdiff", "sccountsdiff.diffusion", "sccountsdiff.nn"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Files that examples write go to a temporary directory, and figures to nowhere."""
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+
+
+@pytest.fixture(scope="module")
+def example(train, tmp_path_factory):
+    """Where the model is saved that the examples of methods call ``model``, and a copy of its ``adata``."""
+    adata = sccountsdiff.datasets.pbmc68k()[:60, :25].copy()
+    path = tmp_path_factory.mktemp("example") / "model"
+    train(adata, 1).save(path)
+    return path, adata.copy()
+
+
+def import_or_skip(name):
+    """Import a module of the package; skip if something it needs is an extra that is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name.startswith("sccountsdiff"):
+            raise
+        pytest.skip(f"{name} needs {error.name}")
+
+
+def keep_registries(monkeypatch, module):
+    """What an example registers is forgotten after it."""
+    for value in vars(module).values():
+        if isinstance(value, Registry):
+            monkeypatch.setattr(value, "_entries", dict(value._entries))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name, example, monkeypatch, capsys):
+    module = import_or_skip(name)
+    keep_registries(monkeypatch, module)
+    path, adata = example
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)  # pandas pads its lines
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module):
+        if any(re.search(r"\b(model|adata)\b", line.source) for line in test.examples):
+            test.globs["adata"] = adata.copy()
+            test.globs["model"] = CountsDiffImputer.load(path, adata=test.globs["adata"], accelerator="cpu")
+        runner.run(test)
+    assert runner.failures == 0, capsys.readouterr().out
+
+
+def test_readme_examples(monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert blocks
+    # The same code on fewer cells and for a single epoch: a reader waits for a minute or two.
+    few = sccountsdiff.datasets.pbmc68k()[:20].copy()
+    monkeypatch.setattr(sccountsdiff.datasets, "pbmc68k", few.copy)
+    monkeypatch.setattr(sccountsdiff.model.imputer, "default_max_epochs", lambda *args: 1)
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+    imputed, counts = namespace["adata"].layers["imputed"].toarray(), few.X.toarray()
+    assert (imputed[counts == 0] > 0).any()
+    assert (imputed[counts > 0] == counts[counts > 0]).all()
+
+
+def public_names():
+    """Classes and functions of the public modules, and the methods that the package adds to the model."""
+    for name in PUBLIC:
+        module = importlib.import_module(name)
+        for public in module.__all__:
+            value = getattr(module, public)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield f"{name}.{public}", value
+            elif inspect.ismodule(value) and not hasattr(value, "__all__"):
+                for function, member in inspect.getmembers(value, inspect.isfunction):
+                    if member.__module__ == value.__name__ and not function.startswith("_"):
+                        yield f"{value.__name__}.{function}", member
+    for cls in inspect.getmro(CountsDiffImputer):
+        if cls.__module__.startswith("sccountsdiff"):
+            for method, value in vars(cls).items():
+                if not method.startswith("_") and isinstance(value, classmethod | staticmethod | type(public_names)):
+                    yield f"CountsDiffImputer.{method}", getattr(cls, method)
+
+
+def test_every_public_name_has_an_example():
+    names = dict(public_names())
+    assert len(names) > 40 and "CountsDiffImputer.impute" in names and "sccountsdiff.datasets.pbmc68k" in names
+    without = [name for name, value in names.items() if not doctest.DocTestParser().get_examples(value.__doc__ or "")]
+    assert not without, f"no example: {', '.join(without)}"

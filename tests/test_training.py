@@ -1,0 +1,148 @@
+"""Optimiser schedule, validation on fixed noise, and the average of the weights that stays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from sccountsdiff import training
+from sccountsdiff.training import default_max_epochs
+
+
+def validation_losses(model):
+    return model.history["validation_loss"].to_numpy(dtype=float).ravel()
+
+
+class Weights(Callback):
+    """The weights after each optimiser step, and the learning rate with which it was made."""
+
+    def __init__(self):
+        self.rates, self.weights = [], []
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+
+    def on_train_batch_end(self, trainer, pl_module, *args):
+        self.weights.append({k: v.detach().clone() for k, v in pl_module.module.named_parameters()})
+
+
+def moving_averages(weights, decay):
+    """The average after each step, from its definition."""
+    average, averages = weights[0], [weights[0]]
+    for n, current in enumerate(weights[1:], start=1):
+        share = min(decay, (1 + n) / (10 + n))
+        average = {key: share * average[key] + (1 - share) * current[key] for key in average}
+        averages.append(average)
+    return averages
+
+
+def same(weights, others):
+    return all(torch.allclose(weights[key], others[key], rtol=1e-4, atol=1e-6) for key in weights)
+
+
+class TestLearningRate:
+    @pytest.mark.parametrize(("n_warmup_steps", "n_warmup"), [(100, 4), (2, 2), (0, 1)])
+    def test_follows_warm_up_and_cosine_decay(self, simulate, train, n_warmup_steps, n_warmup):
+        watch = Weights()
+        plan_kwargs = {"lr": 0.01, "n_warmup_steps": n_warmup_steps, "lr_final": 0.1}
+        train(simulate(50).adata, 8, batch_size=10, plan_kwargs=plan_kwargs, callbacks=[watch], early_stopping=False)
+        n = 8 * 5  # 45 training cells; warm-up is at most a tenth of all steps
+        steps = np.arange(n)
+        decay = 0.5 * (1 + np.cos(math.pi * steps / n))
+        expected = 0.01 * np.minimum((steps + 1) / n_warmup, 1) * (0.1 + 0.9 * decay)
+        np.testing.assert_allclose(watch.rates, expected, rtol=1e-6)
+
+    def test_optimiser_is_adamw_without_the_large_eps_of_scvi(self, simulate, train):
+        model = train(simulate(20).adata, plan_kwargs={"lr": 1e-4, "weight_decay": 0.5})
+        (optimizer,) = model.trainer.optimizers
+        assert isinstance(optimizer, torch.optim.AdamW)
+        assert optimizer.defaults["eps"] == 1e-8 and optimizer.defaults["weight_decay"] == 0.5
+        assert model.trainer.gradient_clip_val == 1.0
+
+
+class TestValidation:
+    def test_is_the_same_number_for_the_same_weights(self, simulate, train):
+        model = train(simulate(60).adata, 4, plan_kwargs={"lr": 0.0}, early_stopping=False)
+        losses = validation_losses(model)
+        assert len(losses) == 4 and len(set(losses)) == 1
+        assert len(set(model.history["train_loss"].to_numpy(dtype=float).ravel())) == 4  # training draws are new
+
+    @pytest.mark.parametrize("n_cells", [40, 600])
+    def test_is_the_loss_over_fixed_draws(self, simulate, train, n_cells):
+        """Repeat it by hand: a generator for each batch, small sets repeated, weighted by cells."""
+        adata = simulate(n_cells).adata
+        model = train(adata, 1, plan_kwargs={"lr": 0.0, "validation_seed": 3}, train_size=0.5, batch_size=32)
+        cells = model.validation_indices
+        n_repeats = min(8, math.ceil(training.VALIDATION_DRAWS / len(cells)))
+        losses, n_obs = [], []
+        for number, start in enumerate(range(0, len(cells), 32)):
+            x = torch.from_numpy(adata.X[cells[start : start + 32]].toarray())
+            generator = torch.Generator().manual_seed(3 + number)
+            for _ in range(n_repeats):
+                with torch.inference_mode():
+                    _, _, output = model.module({"X": x}, inference_kwargs={"generator": generator})
+                losses.append(float(output.loss))
+                n_obs.append(len(x))
+        assert len(cells) == n_cells // 2
+        np.testing.assert_allclose(validation_losses(model), np.average(losses, weights=n_obs), rtol=1e-5)
+
+    def test_other_seed_other_noise(self, simulate, train):
+        losses = [
+            validation_losses(train(simulate(30).adata, 1, plan_kwargs={"lr": 0.0, "validation_seed": seed}))[0]
+            for seed in (0, 0, 1)
+        ]
+        assert losses[0] == losses[1] != losses[2]
+
+
+class TestAverage:
+    @pytest.mark.parametrize("decay", [0.999, 0.3])
+    def test_without_validation_the_last_average_stays(self, simulate, train, decay):
+        watch = Weights()
+        model = train(
+            simulate(40).adata, 5, batch_size=10, ema_decay=decay, train_size=1.0, callbacks=[watch],
+            plan_kwargs={"lr": 0.01},
+        )  # fmt: skip
+        final = dict(model.module.named_parameters())
+        assert "validation_loss" not in model.history
+        assert len(watch.weights) == 20
+        assert same(final, moving_averages(watch.weights, decay)[-1])
+        assert not same(final, watch.weights[-1])
+
+    def test_the_average_with_the_best_validation_loss_stays(self, simulate, train):
+        watch = Weights()
+        # far too high a learning rate, so that it does not end where it was best
+        model = train(
+            simulate(50).adata, 6, batch_size=15, callbacks=[watch], plan_kwargs={"lr": 0.3, "lr_final": 1.0},
+            early_stopping=False,
+        )  # fmt: skip
+        losses = validation_losses(model)
+        best = int(losses.argmin())
+        assert best < len(losses) - 1, "chosen so that the last epoch is not the best one"
+        averages = moving_averages(watch.weights, 0.999)
+        final = dict(model.module.named_parameters())
+        assert same(final, averages[3 * best + 2])  # 45 training cells: 3 steps each epoch
+        assert not same(final, averages[-1])
+
+    def test_validation_looks_at_the_average(self, simulate, train):
+        adata = simulate(50).adata
+        model = train(adata, 3, batch_size=15, plan_kwargs={"lr": 0.05}, early_stopping=False)
+        # The best average is what is left: without training, its validation loss is the best of the history.
+        again = model.history["validation_loss"].copy()
+        model.train(1, plan_kwargs={"lr": 0.0}, enable_progress_bar=False, accelerator="cpu", batch_size=15)
+        assert float(validation_losses(model)[-1]) == pytest.approx(float(again.to_numpy(float).min()), rel=1e-6)
+
+
+class TestDefaultMaxEpochs:
+    @pytest.mark.parametrize("n_cells", [1, 50, 1_000, 10_000, 100_000, 1_000_000, 10_000_000])
+    def test_steps_grow_with_the_square_root_of_the_cells(self, n_cells):
+        per_epoch = math.ceil(n_cells / 128)
+        n_steps = default_max_epochs(n_cells, 128) * per_epoch
+        wanted = 2000 * math.sqrt(n_cells / 1000)
+        assert wanted <= n_steps < wanted + per_epoch
+
+    def test_larger_batches_more_epochs(self):
+        assert default_max_epochs(10_000, 512) > default_max_epochs(10_000, 128) > default_max_epochs(10_000, 32)
