@@ -55,9 +55,10 @@ def main() -> None:
         done = pd.concat([done, pd.DataFrame(rows).assign(seed=seed)], ignore_index=True)
         done.to_csv(arguments.output, index=False, float_format="%.6g")
         print(done[done["seed"] == seed].drop(columns="seed").set_index("method").round(4).T.to_string(), flush=True)
-    summary = done.drop(columns="seed").groupby("method", sort=False).mean().round(4)
+    summary = done.groupby("method", sort=False).mean().drop(columns="seed").round(4)
+    summary.insert(0, "seeds", done.groupby("method", sort=False)["seed"].nunique())
     summary.to_csv(arguments.output.with_stem(arguments.output.stem + "_summary"))
-    print(f"\nMean over {done['seed'].nunique()} seeds")
+    print("\nMean over seeds")
     print(summary.T.to_string())
 
 

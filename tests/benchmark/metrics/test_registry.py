@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sccountsdiff.benchmark import metrics
+from sccountsdiff.benchmark import downstream, metrics
 
 
 def test_every_metric_describes_itself():
@@ -27,7 +27,11 @@ def test_a_metric_takes_what_it_needs():
         "held_out": truth,
         "truth_embedding": rng.normal(size=(20, 2)),
         "imputed_embedding": rng.normal(size=(20, 2)),
+        "labels": np.tile(["a", "b"], 10),
+        "predicted_labels": np.repeat(["a", "b"], 10),
+        "clusters": np.tile(["0", "1", "2", "3"], 5),
     }
+    assert downstream.accuracy is metrics.get_metric("accuracy").function  # those of the downstream tasks are there too
     for name in metrics.METRICS:
         assert np.isfinite(metrics.get_metric(name)(**everything)), name
     with pytest.raises(ValueError, match="'crps' needs \\['draws', 'sites'\\]"):
