@@ -57,9 +57,10 @@ def main() -> None:
         print(done[done["seed"] == seed].drop(columns="seed").set_index("method").round(4).T.to_string(), flush=True)
     summary = done.groupby("method", sort=False).mean().drop(columns="seed").round(4)
     summary.insert(0, "seeds", done.groupby("method", sort=False)["seed"].nunique())
-    summary.to_csv(arguments.output.with_stem(arguments.output.stem + "_summary"))
+    summary = summary.T.rename_axis("metric")
+    summary.to_csv(arguments.output.with_stem(arguments.output.stem + "_summary"), float_format="%.4g")
     print("\nMean over seeds")
-    print(summary.T.to_string())
+    print(summary.to_string())
 
 
 def run_seed(adata: anndata.AnnData, seed: int, paper: bool, max_epochs: int | None) -> list[dict]:

@@ -1,0 +1,49 @@
+"""What the documentation says of the saved benchmark results is what they say."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+RESULTS = Path(__file__).parents[1] / "docs" / "benchmarks" / "results"
+MEAN_METHODS = ["cell-type mean x depth", "scVI", "scVI, refined"]
+ONE_PASS, ONE_DRAW, DRAWS = "CountsDiff, one-pass mean", "CountsDiff, 1 draw", "CountsDiff, 50 draws"
+
+
+def read(name: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / f"{name}_summary.csv", index_col="metric")
+
+
+@pytest.mark.parametrize("name", ["heldout_kang", "heldout_bladder"])
+def test_one_pass_mean_is_the_best_point_estimate(name):
+    table = read(name)
+    for metric in ("rmse", "poisson_loss"):
+        assert (table.loc[metric, ONE_PASS] < table.loc[metric, MEAN_METHODS]).all(), metric
+
+
+@pytest.mark.parametrize("name", ["heldout_kang", "heldout_bladder"])
+def test_draws_are_calibrated_and_close_in_distribution(name):
+    table = read(name)
+    assert table.loc["pit_ks", DRAWS] < 0.03
+    assert (table.loc[["pit_ks_low", "pit_ks_middle", "pit_ks_high"], DRAWS] < 0.05).all()
+    assert table.loc["energy_distance", ONE_DRAW] < 0.05
+
+
+def test_on_blood_cells_ranks_and_joint_distribution_are_best_too():
+    table = read("heldout_kang")
+    assert (table.loc["spearman", ONE_PASS] >= table.loc["spearman", MEAN_METHODS]).all()
+    swd = table.loc["sliced_wasserstein"]
+    assert (swd[ONE_DRAW] < swd[[*MEAN_METHODS, ONE_PASS]]).all()
+
+
+@pytest.mark.parametrize("name", ["heldout_kang", "heldout_bladder", "paper_setting", "paper_setting_default"])
+def test_summaries_are_the_means_of_the_saved_runs(name):
+    runs = pd.read_csv(RESULTS / f"{name}.csv")
+    means = runs.groupby("method").mean().drop(columns="seed").T
+    summary = read(name).drop(index="seeds")[means.columns]
+    pd.testing.assert_frame_equal(summary, means.loc[summary.index], rtol=1e-2, atol=1e-4, check_names=False)
+
+
+def test_default_model_is_a_hundred_times_as_fast_as_the_paper_s():
+    median = pd.read_csv(RESULTS / "speed.csv").groupby("model").median()
+    assert (median.loc["paper"] / median.loc["default"])[["train_ms_per_cell", "impute_ms_per_cell"]].min() > 100
