@@ -47,3 +47,10 @@ def test_summaries_are_the_means_of_the_saved_runs(name):
 def test_default_model_is_a_hundred_times_as_fast_as_the_paper_s():
     median = pd.read_csv(RESULTS / "speed.csv").groupby("model").median()
     assert (median.loc["paper"] / median.loc["default"])[["train_ms_per_cell", "impute_ms_per_cell"]].min() > 100
+
+
+def test_few_cells_do_not_tell_a_perfect_draw_from_a_perfect_mean_but_many_do():
+    mean = pd.read_csv(RESULTS / "oracle_distance.csv").groupby("cells")[["perfect draw", "perfect mean"]].mean()
+    ratio = mean["perfect draw"] / mean["perfect mean"]
+    assert ratio[210] > 0.9
+    assert ratio[2100] < 0.6

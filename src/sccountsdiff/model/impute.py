@@ -191,7 +191,8 @@ class ImputeMixin:
         """Expected counts of the same cells, had they been sequenced ``depth`` times as deep.
 
         The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
-        are added to the ones at hand. Missing entries are predicted like any other.
+        are added to the ones at hand. Missing entries are predicted like any other. The model expects the depth of its
+        training cells and pulls others towards it, so totals grow by less than ``depth``.
 
         Parameters
         ----------
