@@ -1,39 +1,30 @@
-"""Filling in counts: imputation, denoising, and what a model expects of every entry."""
+"""Filling in counts: which entries, and how the result is put together."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-import torch
 from anndata import AnnData
 from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
-from tqdm.auto import tqdm
 
 from sccountsdiff.data.loading import CellSource
 from sccountsdiff.data.reading import as_matrix, iter_row_chunks, read_rows
-from sccountsdiff.data.splitting import row_blocks
 from sccountsdiff.data.validation import check_mask
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, guide, log_likelihood
 from sccountsdiff.model.canvas import Canvas
-from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed, make_generator, require_positive
-from sccountsdiff.module import OBSERVED_KEY
+from sccountsdiff.model.fill import FillMixin, count_dtype_of, unique_rows
+from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed, require_positive
 
 logger = logging.getLogger("sccountsdiff")
 
-_FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
 
-ChooseSites = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""From rows, counts of the model's genes and which are absent, to which are to be filled in."""
-
-
-class ImputeMixin:
-    """Everything that reads cells and predicts some of their entries from the others."""
+class ImputeMixin(FillMixin):
+    """Imputation."""
 
     def impute(
         self,
@@ -134,12 +125,12 @@ class ImputeMixin:
             raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
         data = self._counts_of(adata)
         source = self._source(adata, unseen_to_null)
-        rows, order = _unique_rows(indices, data)
+        rows, order = unique_rows(indices, data)
         choose, n_folds = _which_sites(sites, data, source, self.module.expressed is not None, n_folds)
         seed = choose_seed(seed)
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
-        count_dtype = _count_dtype(source.counts.dtype)
+        count_dtype = count_dtype_of(source.counts.dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
         shape = (len(rows), source.counts.shape[1])
         is_draw = n_samples == 1 and final == "sample"
@@ -176,315 +167,6 @@ class ImputeMixin:
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return results[""]
-
-    def denoise(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
-        *,
-        depth: float = 2.0,
-        guidance: float = 1.0,
-        unseen_to_null: bool = False,
-        batch_size: int | None = None,
-        silent: bool = False,
-    ) -> np.ndarray:
-        """Expected counts of the same cells, had they been sequenced ``depth`` times as deep.
-
-        The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
-        are added to the ones at hand. Missing entries are predicted like any other. The model expects the depth of its
-        training cells and pulls others towards it, so totals grow by less than ``depth``.
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        depth
-            Depth in units of the cell's own; above 1.
-        guidance
-            Strength of the covariates.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        batch_size
-            Cells at a time.
-        silent
-            Show no progress bar.
-
-        Returns
-        -------
-        Expected counts of the model's genes, ``(cells, genes)``.
-
-        Examples
-        --------
-        >>> bool((model.denoise(depth=3, silent=True) >= adata.X.toarray()).all())
-        True
-        """
-        self._require_trained()
-        if depth <= 1:
-            raise ValueError(f"`depth` must be above 1, not {depth}.")
-        source = self._source(adata, unseen_to_null)
-        rows, order = _unique_rows(indices, self._counts_of(adata))
-        time = self.module.schedule.time_of(torch.tensor(1 / depth))
-        blocks = []
-        with torch.inference_mode():
-            for _, block in self._blocks(rows, batch_size, silent, "Denoising"):
-                cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
-                x0, absent = cells["x0"], cells["absent"]
-                status = torch.full_like(x0, NOISED).masked_fill(absent, ABSENT)
-                t = torch.full((len(x0),), float(time), device=x0.device)
-                denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
-                remaining = denoise(x0, status, t).mean
-                # Of an absent entry nothing was seen: all of its counts are still to come.
-                blocks.append((x0 + torch.where(absent, remaining * depth / (depth - 1), remaining)).cpu().numpy())
-        result = np.concatenate(blocks)
-        return result if order is None else result[order]
-
-    def get_normalized_expression(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
-        *,
-        library_size: float = 1e4,
-        gene_list: Sequence[str] | None = None,
-        n_folds: int = 10,
-        guidance: float = 1.0,
-        unseen_to_null: bool = False,
-        batch_size: int | None = None,
-        return_numpy: bool = False,
-        silent: bool = False,
-    ) -> pd.DataFrame | np.ndarray:
-        """Expected expression of every gene given the other genes of the cell, scaled to a common depth.
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        library_size
-            Sum of each cell over the model's genes.
-        gene_list
-            Genes to return; default: all of the model's.
-        n_folds
-            Each gene is predicted from the genes of the other folds.
-        guidance
-            Strength of the covariates.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        batch_size
-            Cells at a time.
-        return_numpy
-            Return an array instead of a DataFrame.
-        silent
-            Show no progress bar.
-
-        Returns
-        -------
-        Cells x genes.
-
-        Examples
-        --------
-        >>> expression = model.get_normalized_expression(library_size=100, silent=True)
-        >>> expression.sum(axis=1).round(2).unique().tolist()
-        [100.0]
-        """
-        self._require_trained()
-        require_positive(n_folds=n_folds)
-        sampler = Sampler(self.module, n_steps=1, guidance=guidance, final="mean", known=self._known_default)
-        data = self._counts_of(adata)
-        source = self._source(adata, unseen_to_null)
-        rows, order = _unique_rows(indices, data)
-        blocks = []
-        for _, _, draws in self._fill(source, rows, _everything, n_folds, sampler, 1, batch_size, 0, silent):
-            expected = draws[0].reshape(-1, len(self.gene_names)).astype(np.float64)
-            blocks.append(expected * (library_size / expected.sum(1, keepdims=True)))
-        result = np.concatenate(blocks)
-        result = result if order is None else result[order]
-        names = data.obs_names if indices is None else data.obs_names[np.asarray(indices)]
-        frame = pd.DataFrame(result, index=names, columns=self.gene_names)
-        frame = frame if gene_list is None else frame[list(gene_list)]
-        return frame.to_numpy() if return_numpy else frame
-
-    def posterior_predictive_sample(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
-        *,
-        n_samples: int = 1,
-        n_folds: int = 10,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        silent: bool = False,
-        unseen_to_null: bool = False,
-        **sampling_kwargs,
-    ) -> np.ndarray:
-        """Draw every entry anew from the rest of its cell, fold by fold.
-
-        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        n_samples
-            Draws.
-        n_folds
-            Each entry is drawn given the entries of the other folds.
-        batch_size
-            Cells at a time.
-        seed
-            Seed.
-        silent
-            Show no progress bar.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        **sampling_kwargs
-            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length`` and
-            ``n_resamples`` of :meth:`impute`.
-
-        Returns
-        -------
-        Counts of the model's genes, ``(n_samples, cells, genes)``.
-
-        Examples
-        --------
-        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
-        True
-        """
-        self._require_trained()
-        require_positive(n_samples=n_samples, n_folds=n_folds)
-        sampler = Sampler(self.module, **{"known": self._known_default, **sampling_kwargs})
-        source = self._source(adata, unseen_to_null)
-        rows, order = _unique_rows(indices, self._counts_of(adata))
-        dtype = _count_dtype(source.counts.dtype) if sampler.final == "sample" else np.float32
-        blocks = [
-            draws.reshape(n_samples, -1, len(self.gene_names)).astype(dtype)
-            for _, _, draws in self._fill(
-                source, rows, _everything, n_folds, sampler, n_samples, batch_size, choose_seed(seed), silent
-            )
-        ]
-        result = np.concatenate(blocks, axis=1)
-        return result if order is None else result[:, order]
-
-    def log_likelihood(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
-        *,
-        n_times: int = 64,
-        unseen_to_null: bool = False,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        silent: bool = False,
-    ) -> np.ndarray:
-        """Lower bound of the log-probability of each cell's observed counts, in nats (Monte Carlo).
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        n_times
-            Time points, one network pass each.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        batch_size
-            Cells at a time.
-        seed
-            Seed.
-        silent
-            Show no progress bar.
-
-        Returns
-        -------
-        One number for each cell.
-
-        Examples
-        --------
-        >>> bool((model.log_likelihood(n_times=8, silent=True) < 0).all())
-        True
-        """
-        self._require_trained()
-        require_positive(n_times=n_times)
-        seed = choose_seed(seed)
-        source = self._source(adata, unseen_to_null)
-        rows, order = _unique_rows(indices, self._counts_of(adata))
-        values = []
-        with torch.inference_mode():
-            for number, block in self._blocks(rows, batch_size, silent, "Likelihood"):
-                cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
-                values.append(
-                    log_likelihood(
-                        guide(self.module.denoise_with(cells["categories"], cells["continuous"]), 1.0),
-                        self.module.schedule,
-                        cells["x0"],
-                        torch.full_like(cells["x0"], NOISED).masked_fill(cells["absent"], ABSENT),
-                        n_times=n_times,
-                        generator=make_generator(self.module.device, seed, number),
-                    )
-                    .cpu()
-                    .numpy()
-                )
-        result = np.concatenate(values)
-        return result if order is None else result[order]
-
-    # One way for all of it ------------------------------------------------------------------------------------------
-
-    def _fill(
-        self,
-        source: CellSource,
-        rows: np.ndarray,
-        choose: ChooseSites,
-        n_folds: int,
-        sampler: Sampler,
-        n_samples: int,
-        batch_size: int | None,
-        seed: int,
-        silent: bool,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield, block by block, the counts as they are, the entries filled in, and ``(n_samples, entries)`` draws."""
-        device = self.module.device
-        for number, block in self._blocks(rows, batch_size, silent, "Imputing"):
-            counts, tensors = source.read(block, OBSERVED_KEY)
-            cells = self.module.read(tensors)
-            x0, absent = cells["x0"], cells["absent"]
-            filled = choose(block, source.select(counts), absent.cpu().numpy())
-            sites = torch.from_numpy(filled).to(device)
-            if n_folds > 1:
-                generator = make_generator(device, seed, number, _FOLDS)
-                fold_of = torch.randint(n_folds, sites.shape, generator=generator, device=device)
-            draws = torch.zeros(n_samples, *x0.shape, device=device)
-            for fold in range(n_folds):
-                chosen = sites & (fold_of == fold) if n_folds > 1 else sites
-                if not chosen.any():
-                    continue
-                status = torch.full_like(x0, KNOWN).masked_fill(absent, ABSENT).masked_fill(chosen, NOISED)
-                for k in range(n_samples):
-                    generator = make_generator(device, seed, number, k, fold)
-                    draw = sampler.draw(x0, status, cells["categories"], cells["continuous"], generator)
-                    draws[k][chosen] = draw[chosen]
-            yield counts, filled, draws[:, sites].cpu().numpy()
-
-    def _blocks(self, rows: np.ndarray, batch_size: int | None, silent: bool, what: str):
-        blocks = list(row_blocks(rows, choose_batch_size(batch_size)))
-        self.module.eval()
-        return tqdm(blocks, desc=what, unit="block", disable=silent)
-
-    @property
-    def _known_default(self) -> str:
-        return "clean" if self.module.observed_training else "noised"
-
-    def _require_trained(self) -> None:
-        if not self.is_trained:
-            raise RuntimeError("The model is not trained yet: call `model.train()` first.")
-
-
-def _everything(rows: np.ndarray, counts: np.ndarray, absent: np.ndarray) -> np.ndarray:
-    return np.ones(absent.shape, dtype=bool)
 
 
 def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, n_folds: int):
@@ -534,27 +216,3 @@ def _put(
     out = block.astype(dtype)
     out[cells, source.columns[genes]] = values
     return out
-
-
-def _count_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the counts, unless a draw may not fit into it."""
-    if dtype.kind in "iu":
-        return dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
-    return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32)
-
-
-def _unique_rows(indices: Sequence[int] | None, data: AnnData) -> tuple[np.ndarray, np.ndarray | None]:
-    """Sorted rows to compute, and where each of the ``indices`` is found among them."""
-    if indices is None:
-        return np.arange(data.n_obs), None
-    indices = np.asarray(indices)
-    if indices.dtype == bool:
-        if indices.shape != (data.n_obs,):
-            raise ValueError(f"Boolean `indices` must have one value for each of the {data.n_obs} cells.")
-        indices = np.flatnonzero(indices)
-    if len(indices) == 0:
-        raise ValueError("`indices` names no cell.")
-    if indices.min() < -data.n_obs or indices.max() >= data.n_obs:
-        raise IndexError(f"`indices` must be positions among the {data.n_obs} cells.")
-    rows, order = np.unique(indices % data.n_obs, return_inverse=True)
-    return rows, order

@@ -30,6 +30,7 @@ from sccountsdiff.data.validation import (
     get_matrix,
 )
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.model.expect import ExpectMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.module import OBSERVED_KEY, CountsDiffModule
@@ -39,7 +40,7 @@ from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_m
 logger = logging.getLogger("sccountsdiff")
 
 
-class CountsDiffImputer(ImputeMixin, GenerateMixin, UnsupervisedTrainingMixin, BaseModelClass):
+class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTrainingMixin, BaseModelClass):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
