@@ -213,7 +213,8 @@ class TestNormalizedExpression:
         query.X = counts
         ratio = trained.get_normalized_expression(query, silent=True, return_numpy=True) / before
         np.testing.assert_allclose(np.delete(ratio, 5, axis=0), 1, rtol=1e-4)
-        assert ratio[5, 3] == ratio[5].min()  # the others are thought to come from a deeper cell
+        # Those hidden together with it fall as much, the others are thought to come from a deeper cell.
+        assert ratio[5, 3] == pytest.approx(ratio[5].min(), rel=1e-5) and ratio[5, 3] < ratio[5].max() / 1.2
 
     def test_refuses_no_folds(self, trained, query):
         with pytest.raises(ValueError, match="`n_folds` must be a whole number of at least 1, not 0"):
