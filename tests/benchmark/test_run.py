@@ -1,4 +1,9 @@
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -7,10 +12,13 @@ import pytest
 from anndata import AnnData
 
 import sccountsdiff.benchmark as bm
+from sccountsdiff.benchmark import _scoring
 from sccountsdiff.benchmark._plan import make_plan
 from sccountsdiff.benchmark.baselines import Baseline, CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MCAR, MNARLow, valid_sites
+from sccountsdiff.benchmark.preprocessing import split_cells
+from sccountsdiff.benchmark.run import SHARES
 
 COSTS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
 METRICS = ["rmse", "spearman", "energy_distance", "crps"]
@@ -37,15 +45,15 @@ class Poisson(Baseline):
     calls: ClassVar[list] = []
     stop_after: ClassVar[int | None] = None
 
-    def _fit(self, counts, covariates, seed):
+    def _fit(self, cells, seed):
         self.calls.append(("fit", self.scale, seed))
-        self.mean = self.scale * counts.mean(axis=0)
+        self.mean = self.scale * cells.counts.mean(axis=0)
 
-    def _impute(self, counts, observed, covariates, n_samples, seed):
+    def _impute(self, cells, sites, n_samples, seed):
         if self.stop_after is not None and len(self.calls) >= self.stop_after:
             raise KeyboardInterrupt
         self.calls.append(("impute", self.scale, seed, n_samples))
-        shape = counts.shape if n_samples == 1 else (n_samples, *counts.shape)
+        shape = sites.shape if n_samples == 1 else (n_samples, *sites.shape)
         return np.random.default_rng(seed).poisson(np.broadcast_to(self.mean, shape))
 
 
@@ -56,12 +64,12 @@ class Broken(Baseline):
     where: str = "fit"
     name: ClassVar[str] = "broken"
 
-    def _fit(self, counts, covariates, seed):
+    def _fit(self, cells, seed):
         if self.where == "fit":
             raise RuntimeError("cannot fit")
 
-    def _impute(self, counts, observed, covariates, n_samples, seed):
-        return np.full(counts.shape, np.nan)
+    def _impute(self, cells, sites, n_samples, seed):
+        return np.full(sites.shape, np.nan)
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +163,7 @@ def test_what_failed_is_tried_again_on_request(data, tmp_path, monkeypatch):
     options = {"metrics": ["rmse"], "n_bootstrap": 0, "output": tmp_path, "silent": True}
     bm.run(data, "mcar", Broken(), **options)
     monkeypatch.setattr(Broken, "_fit", lambda *arguments: None)
-    monkeypatch.setattr(Broken, "_impute", lambda self, counts, *arguments: counts)
+    monkeypatch.setattr(Broken, "_impute", lambda self, cells, *arguments: cells.counts)
     assert bm.run(data, "mcar", Broken(), **options)["error"].notna().all()
     assert bm.run(data, "mcar", Broken(), retry_failed=True, **options)["error"].isna().all()
 
@@ -185,24 +193,118 @@ def test_variants_that_differ_in_sampling_share_one_training(data, monkeypatch):
     assert alone["value"].item() == shared["value"][1]
 
 
-def test_the_paper_hides_only_what_it_believes(data):
+def test_the_paper_shows_and_hides_only_what_it_believes(data):
     seen = []
 
     class Spy(Poisson):
-        def impute(self, test, sites, n_samples=1, seed=0):
-            seen.append((test, sites))
-            return super().impute(test, sites, n_samples, seed)
+        uses_mask = True
+
+        def _fit(self, cells, seed):
+            super()._fit(cells, seed)
+            self.trained_on = cells
+
+        def _impute(self, cells, sites, n_samples, seed):
+            seen.append((self.trained_on, cells, sites))
+            return super()._impute(cells, sites, n_samples, seed)
+
+    class Plain(Spy):
+        uses_mask = False
 
     for protocol in ("all", "paper"):
-        bm.run(
-            data, MCAR(0.5), Spy(), metrics=["rmse"], n_samples=1, n_bootstrap=0, protocol=protocol, min_cells=1,
-            silent=True,
-        )  # fmt: skip
+        for method in (Spy(), Plain()):
+            bm.run(
+                data, MCAR(0.5), method, metrics=["rmse"], n_samples=1, n_bootstrap=0, protocol=protocol, min_cells=1,
+                silent=True,
+            )  # fmt: skip
     valid = pd.DataFrame(valid_sites(data.adata.X, data.adata.obs["type"]), index=data.adata.obs_names)
-    (test, everywhere), (_, believed) = seen
-    valid = valid.loc[test.obs_names].to_numpy()
-    assert not believed[~valid].any()
-    np.testing.assert_array_equal(believed, everywhere & valid)
+    (train, cells, everywhere), _, (train_paper, cells_paper, believed), (train_plain, cells_plain, sites_plain) = seen
+    valid_train = valid.loc[train.covariates.index].to_numpy()
+    valid_test = valid.loc[cells.covariates.index].to_numpy()
+    assert not valid_train.all() and not valid_test.all()
+    assert train.observed.all() and (cells.observed == ~everywhere).all()
+    np.testing.assert_array_equal(train_paper.observed, valid_train)
+    np.testing.assert_array_equal(believed, everywhere & valid_test)
+    np.testing.assert_array_equal(cells_paper.observed, valid_test & ~believed)
+    # A method that cannot make the difference gets zeros as zeros.
+    assert train_plain.observed.all() and (cells_plain.observed == ~sites_plain).all()
+    np.testing.assert_array_equal(sites_plain, believed)
+
+
+def test_scfid_with_a_saved_embedder(data, tmp_path, monkeypatch):
+    """The same model, trained in place or read from its folder, gives the same distances."""
+    train_shortly = partial(bm.metrics.train_embedder, max_epochs=2)
+    monkeypatch.setattr(_scoring, "train_embedder", train_shortly)
+    options = {"metrics": ["scfid"], "n_bootstrap": 0, "min_cells": 1, "silent": True}
+    in_place = bm.run(data, "mcar", ["zero", "gene_mean"], **options)["value"]
+    train = split_cells(data.adata, SHARES, seed=0)[0]
+    train_shortly(data.adata[train].copy(), seed=0).save(tmp_path / "model")
+    monkeypatch.setattr(_scoring, "train_embedder", None)
+    saved = bm.run(data, "mcar", ["zero", "gene_mean"], embedder=tmp_path / "model", **options)["value"]
+    np.testing.assert_allclose(saved, in_place, rtol=1e-4)
+    assert in_place[0] > in_place[1] > 0
+
+
+def test_a_missing_extra_is_a_recorded_failure(data, caplog):
+    class Needy(Poisson):
+        name = "needy"
+        requires = ("no_such_extra",)
+
+    table = bm.run(data, "mcar", [Needy(), "zero"], metrics=["rmse"], n_bootstrap=0, silent=True).set_index("method")
+    assert "pip install" in table.loc["needy", "error"] and "no_such_extra" in table.loc["needy", "error"]
+    assert table.loc["zero", "value"] > 0
+    assert "recorded as failed" in caplog.text
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+import sccountsdiff.benchmark as bm
+from sccountsdiff.benchmark.baselines import Baseline
+from sccountsdiff.benchmark.datasets import Dataset
+
+output, log, wait_at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+
+class Slow(Baseline):
+    name = "slow"
+    def _fit(self, cells, seed):
+        self.mean = cells.counts.mean(axis=0)
+    def _impute(self, cells, sites, n_samples, seed):
+        with log.open("a") as file:
+            file.write("impute\\n")
+        if log.read_text().count("impute") == wait_at:
+            Path(str(log) + ".waiting").touch()
+            import time; time.sleep(600)
+        return np.broadcast_to(self.mean, sites.shape)
+
+counts = np.random.default_rng(0).poisson(3.0, (60, 8)).astype(np.float32)
+data = Dataset("toy", AnnData(counts))
+table = bm.run(data, ["mcar", "mcar:0.3"], Slow(), (0, 1), metrics=["rmse"], n_bootstrap=0, output=output, silent=True)
+"""
+
+
+def test_killed_without_warning_and_started_again(tmp_path):
+    """SIGKILL while the third of four jobs is computed: two are kept, and two are computed after the restart."""
+    script, log = tmp_path / "script.py", tmp_path / "log"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script)]
+    process = subprocess.Popen([*command, str(tmp_path / "killed"), str(log), "3"])
+    deadline = time.monotonic() + 120
+    while not Path(f"{log}.waiting").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "killed" / "results.csv").exists()
+    assert len(list((tmp_path / "killed" / "results").iterdir())) == 2
+    subprocess.run([*command, str(tmp_path / "killed"), str(log), "0"], check=True)
+    assert log.read_text().count("impute") == 3 + 2
+    subprocess.run([*command, str(tmp_path / "whole"), str(tmp_path / "other"), "0"], check=True)
+    resumed, whole = (pd.read_csv(tmp_path / name / "results.csv") for name in ("killed", "whole"))
+    assert len(whole) == 4
+    pd.testing.assert_frame_equal(without_costs(resumed), without_costs(whole))
 
 
 def test_the_truth_is_shown_where_it_is_not_trivial(data):
@@ -227,6 +329,7 @@ def test_quick_cuts_the_training_of_named_methods_and_says_so(data):
         "metrics": None,
         "n_samples": 1,
         "protocol": "all",
+        "embedder": None,
         "n_bootstrap": 0,
     }
     methods = ["zero", "countsdiff", "scvi", CountsDiff(n_steps=2)]
@@ -239,9 +342,6 @@ def test_quick_cuts_the_training_of_named_methods_and_says_so(data):
 def test_everything_is_checked_before_any_work(data, tmp_path, monkeypatch):
     plain = Dataset("plain", data.adata)
 
-    class Needy(Poisson):
-        requires = ("no_such_extra",)
-
     monkeypatch.setitem(bm.downstream.PACKAGES, "cluster_ari", ("no_such_package",))
     for error, message, call in [
         (KeyError, "did you mean 'gene_mean'", {"methods": ["zero", "gene_men"]}),
@@ -252,7 +352,7 @@ def test_everything_is_checked_before_any_work(data, tmp_path, monkeypatch):
         (ValueError, "does not give", {"metrics": ["molecule_mse"]}),
         (ValueError, "no data set has a label", {"datasets": plain, "metrics": ["accuracy"]}),
         (ValueError, "has no label", {"datasets": plain, "protocol": "paper"}),
-        (ImportError, r"no_such_extra.*sccountsdiff\[no_such_extra\]", {"methods": [Needy()]}),
+        (FileNotFoundError, "embedder", {"embedder": tmp_path / "nowhere"}),
         (ImportError, "no_such_package", {"metrics": ["cluster_ari"]}),
         (ValueError, "methods must be one or more different", {"methods": ["zero", "zero"]}),
         (ValueError, "different names", {"datasets": [data, data]}),

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff.benchmark.downstream import CellTypeClassifier, leiden_clusters
-from sccountsdiff.benchmark.metrics import Metric, bootstrap_se, embed, train_embedder
+from sccountsdiff.benchmark.metrics import Metric, bootstrap_se, embed, load_embedder, train_embedder
 from sccountsdiff.benchmark.missingness import Missingness, valid_sites
 
 logger = logging.getLogger("sccountsdiff")
@@ -45,7 +46,7 @@ class Split:
     >>> from sccountsdiff.datasets import pbmc68k
     >>> cells = pbmc68k()
     >>> split = Split(cells[:600], cells[600:], label="cell_type", seed=0)
-    >>> split.sites(MCAR(0.5), protocol="all").shape
+    >>> split.sites(MCAR(0.5)).shape
     (100, 765)
     """
 
@@ -53,6 +54,8 @@ class Split:
     test: AnnData
     label: str | None
     seed: int
+    protocol: Literal["all", "paper"] = "all"
+    embedder_path: str | Path | None = None
 
     @cached_property
     def truth(self) -> np.ndarray:
@@ -72,22 +75,30 @@ class Split:
 
     @cached_property
     def embedder(self) -> Any:
-        """An scVI model of the training cells."""
+        """An scVI model of the training cells, or the one that was saved."""
+        if self.embedder_path is not None:
+            return load_embedder(self.embedder_path, self.test.var_names)
         return train_embedder(self.train, seed=self.seed)
 
     @cached_property
     def truth_embedding(self) -> np.ndarray:
         """Embedded test cells."""
-        return embed(self.truth, self.embedder)
+        return embed(self.truth, self.embedder, self.test.var_names)
 
-    def sites(self, pattern: Missingness, protocol: str) -> np.ndarray:
-        """Entries of the test cells to hide."""
-        valid = None
-        if protocol == "paper":  # whether a gene is silent in a type is for all of its cells to say
-            labels = np.concatenate([self.train.obs[self.label].astype(str), self.labels])
-            counts = sparse.vstack([sparse.csr_matrix(self.train.X), sparse.csr_matrix(self.truth)])
-            valid = valid_sites(counts, labels)[self.train.n_obs :]
-        return pattern(self.truth, valid=valid, seed=self.seed)
+    @cached_property
+    def believed(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Entries of the training and of the test cells that are taken at face value; ``None`` for all."""
+        if self.protocol == "all":
+            return None, None
+        # Whether a gene is silent in a type is for all of its cells to say.
+        labels = np.concatenate([self.train.obs[self.label].astype(str), self.labels])
+        counts = sparse.vstack([sparse.csr_matrix(self.train.X), sparse.csr_matrix(self.truth)])
+        believed = valid_sites(counts, labels)
+        return believed[: self.train.n_obs], believed[self.train.n_obs :]
+
+    def sites(self, pattern: Missingness) -> np.ndarray:
+        """Entries of the test cells to hide, of those that are believed."""
+        return pattern(self.truth, valid=self.believed[1], seed=self.seed)
 
     def scores(
         self,
@@ -118,7 +129,7 @@ class Split:
             "sites": lambda: sites,
             "draws": lambda: draws[:, sites],
             "truth_embedding": lambda: self.truth_embedding,
-            "imputed_embedding": lambda: embed(imputed, self.embedder),
+            "imputed_embedding": lambda: embed(imputed, self.embedder, self.test.var_names),
             "labels": lambda: self.labels,
             "predicted_labels": lambda: self.classifier.predict(imputed),
             "clusters": lambda: leiden_clusters(imputed, seed=self.seed),

@@ -38,6 +38,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     )
     imputation.add_argument("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
     imputation.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
+    imputation.add_argument(
+        "--embedder", metavar="FOLDER", help="saved scvi-tools model for scFID (default: train one)"
+    )
     imputation.add_argument("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
     imputation.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
     imputation.set_defaults(run=_imputation)
@@ -101,6 +104,7 @@ def _imputation(arguments: argparse.Namespace) -> None:
         metrics=arguments.metrics,
         n_samples=arguments.n_samples,
         protocol=arguments.protocol,
+        embedder=arguments.embedder,
         quick=arguments.quick,
         retry_failed=arguments.retry_failed,
         **_common(arguments),

@@ -59,6 +59,7 @@ def run(
     min_cells: int = 10,
     n_cells: int | None = None,
     protocol: Literal["all", "paper"] = "all",
+    embedder: str | Path | None = None,
     n_bootstrap: int = 10,
     quick: bool = False,
     output: str | Path | None = None,
@@ -99,8 +100,12 @@ def run(
     n_cells
         Keep at most this many cells, chosen at random.
     protocol
-        Which entries may be hidden: ``"all"``, or as in the paper only those believed by
-        :func:`~sccountsdiff.benchmark.missingness.valid_sites`.
+        ``"all"`` takes all counts for data. ``"paper"`` believes only those named by
+        :func:`~sccountsdiff.benchmark.missingness.valid_sites`: others are not hidden, not scored, and not observed for
+        methods that can learn from incomplete cells.
+    embedder
+        Folder of a saved scvi-tools model to compute scFID with, such as that of the CELLxGENE census; its gene names must be
+        those of the data. Default: a model trained on the training cells of each split.
     n_bootstrap
         Resamples of the test cells behind the standard error of each value; 0 for none.
     quick
@@ -137,6 +142,7 @@ def run(
         metrics=metrics,
         n_samples=n_samples,
         protocol=protocol,
+        embedder=embedder,
         n_bootstrap=n_bootstrap,
         quick=quick,
     )
@@ -191,7 +197,7 @@ def _run_seed(
 ) -> list[dict]:
     """All methods and patterns on one split."""
     train, test = split_cells(cells, SHARES, seed=seed)
-    split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed)
+    split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed, plan.protocol, plan.embedder)
     columns = list(dict.fromkeys([*dataset.covariates, *([dataset.label] if dataset.label else [])]))
     common = {
         "version": version("sccountsdiff"),
@@ -201,6 +207,7 @@ def _run_seed(
         "label": dataset.label,
         "shares": SHARES,
         "protocol": plan.protocol,
+        "embedder": str(plan.embedder),
         "seed": seed,
         "n_bootstrap": plan.n_bootstrap,
     }
@@ -248,7 +255,7 @@ def _fit(
     usage = Usage()
     try:
         with measured() as usage:
-            method.fit(split.train, covariates=dataset.covariates, seed=split.seed)
+            method.fit(split.train, covariates=dataset.covariates, believed=split.believed[0], seed=split.seed)
     except Exception as error:
         logger.warning("Method %s failed to fit. %s", method.name, message(error))
         logger.debug("", exc_info=True)
@@ -268,7 +275,7 @@ def _impute_and_score(
 ) -> list[dict[str, Any]]:
     """Rows of one method under one pattern."""
     method, fit_usage = fitted
-    sites = split.sites(pattern, plan.protocol)
+    sites = split.sites(pattern)
     rows = []
     for n in n_samples:
         usage = Usage()
@@ -277,7 +284,11 @@ def _impute_and_score(
             if isinstance(method, Exception):
                 raise method
             with measured() as usage:
-                imputed = split.truth if method is None else method.impute(split.test, sites, n, seed=split.seed)
+                imputed = (
+                    split.truth
+                    if method is None
+                    else method.impute(split.test, sites, n, seed=split.seed, believed=split.believed[1])
+                )
             if n > 1:
                 draws, imputed = imputed, imputed.mean(axis=0)
             scores = split.scores(metrics, imputed, sites, draws, plan.n_bootstrap)

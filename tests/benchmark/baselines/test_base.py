@@ -92,11 +92,13 @@ class Dummy(Baseline):
     name: ClassVar[str] = "dummy"
     draws: ClassVar[bool] = True
 
-    def _fit(self, counts, covariates, seed):
-        self.shown = list(covariates)
+    def _fit(self, cells, seed):
+        self.shown = list(cells.covariates)
+        self.trained_on = cells
 
-    def _impute(self, counts, observed, covariates, n_samples, seed):
-        self.seen, self.observed = counts.copy(), observed.copy()
+    def _impute(self, cells, sites, n_samples, seed):
+        counts = cells.counts
+        self.seen, self.observed = counts.copy(), cells.observed.copy()
         counts[:] = 77  # a careless method writes to its input
         return np.full((n_samples, *counts.shape) if n_samples > 1 else counts.shape, self.value)
 
@@ -110,6 +112,46 @@ def test_what_a_method_is_shown(cells, sites):
     np.testing.assert_array_equal(method.observed, ~sites)
     assert (answer[:, sites] == 1).all()
     np.testing.assert_array_equal(answer[0][~sites], cells[60:].X[~sites])
+
+
+def test_what_is_not_believed_is_not_observed(cells, sites):
+    train, test = cells[:60].copy(), cells[60:]
+    rng = np.random.default_rng(3)
+    believed, believed_test = rng.random(train.shape) < 0.9, rng.random(test.shape) < 0.7
+    believed[:, 1] = False  # a gene and a cell with nothing left are taken as they are
+    believed[2] = False
+    expected = believed.copy()
+    expected[:, 1] = expected[2] = True
+
+    class Masked(Dummy):
+        uses_mask = True
+
+    method = Masked().fit(train, believed=believed)
+    np.testing.assert_array_equal(method.trained_on.observed, expected)
+    np.testing.assert_array_equal(method.trained_on.counts, np.where(expected, train.X, 0))
+    answer = method.impute(test, sites, believed=believed_test)
+    np.testing.assert_array_equal(method.observed, believed_test & ~sites)
+    np.testing.assert_array_equal(method.seen, np.where(believed_test & ~sites, test.X, 0))
+    np.testing.assert_array_equal(answer[~sites], test.X[~sites])
+    assert Dummy().fit(train, believed=believed).trained_on.observed.all()
+    for argument in (believed[:3], believed.astype(float)):
+        with pytest.raises(ValueError, match="believed must"):
+            Dummy().fit(train, believed=argument)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_learns_from_incomplete_cells(name, cells, sites):
+    """What is not believed has no influence on a method that says so, and all methods work with gaps."""
+    method = get_baseline(name)(**SMALL.get(name, {}))
+    believed = np.random.default_rng(4).random(cells.shape) < 0.7
+    options = {"covariates": ["type"], "believed": believed[:60]}
+    answer = method.fit(cells[:60], **options).impute(cells[60:], sites, believed=believed[60:])
+    np.testing.assert_array_equal(answer[~sites], cells[60:].X[~sites])
+    if method.uses_mask:
+        other = cells.copy()
+        other.X[~believed] = 999
+        again = get_baseline(name)(**SMALL.get(name, {})).fit(other[:60], **options)
+        np.testing.assert_array_equal(again.impute(other[60:], sites, believed=believed[60:])[sites], answer[sites])
 
 
 def test_large_integers_survive():
@@ -154,8 +196,8 @@ def test_input_is_refused_clearly(cells, sites):
 
 def test_wrong_shapes_of_answers_are_caught(cells, sites):
     class Flat(Dummy):
-        def _impute(self, counts, observed, covariates, n_samples, seed):
-            return counts[0]
+        def _impute(self, cells, sites, n_samples, seed):
+            return cells.counts[0]
 
     with pytest.raises(ValueError, match="expected"):
         Flat().fit(cells).impute(cells[60:], sites)

@@ -82,13 +82,3 @@ def test_settings_of_the_paper():
     assert (paper.n_steps, paper.n_resamples, paper.attrition, paper.guidance) == (19, 3, 0.005, 1)
     assert (blackout.schedule, blackout.attrition, blackout.guidance) == ("blackout", 0, 0)
     assert not blackout.uses_covariates
-
-
-def test_zeros_of_the_type_can_be_taken_for_missing(cells):
-    tiny = {"zeros": "missing", "max_epochs": 1, "n_steps": 2, "model_kwargs": {"n_hidden": 8}}
-    sites = np.zeros((60, 15), dtype=bool)
-    sites[:, 0] = True
-    answer = CountsDiff(**tiny).fit(cells[:240], covariates=["type"]).impute(cells[240:], sites)
-    np.testing.assert_array_equal(answer[~sites], cells[240:].X[~sites])
-    with pytest.raises(ValueError, match="categorical covariate"):
-        CountsDiff(**tiny).fit(cells[:240])

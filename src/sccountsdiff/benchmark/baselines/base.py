@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,16 +13,52 @@ from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff._registry import Registry
+from sccountsdiff.benchmark._optional import missing_packages
 
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")
 
 
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells as a method gets to see them.
+
+    Attributes
+    ----------
+    counts
+        Counts (cells, genes), 0 where they are not observed.
+    observed
+        Boolean (cells, genes).
+    covariates
+        A row for each cell; no columns for a method that does not use covariates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> len(Cells(np.zeros((4, 2)), np.ones((4, 2), dtype=bool), pd.DataFrame(index=range(4))))
+    4
+    """
+
+    counts: np.ndarray
+    observed: np.ndarray
+    covariates: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> Cells:
+        return Cells(self.counts[rows], self.observed[rows], self.covariates.iloc[rows])
+
+
 class Baseline(ABC):
-    """An imputation method: learns from complete training cells, fills in hidden entries of other cells.
+    """An imputation method: learns from training cells, fills in hidden entries of other cells.
 
     :meth:`fit` and :meth:`impute` check their input, hide what is to be hidden and put the observed entries back, once
     for all methods. A method only writes ``_fit`` and ``_impute``, and never sees a hidden value: hidden entries
     are 0 in what it gets, and so count in no library size.
+
+    Entries may also be *not believed*: zeros that the protocol of the paper takes for failures to detect. A method with
+    ``uses_mask`` gets them as not observed, in training and in imputation; all others get them as the zeros they are.
 
     Attributes
     ----------
@@ -33,8 +70,12 @@ class Baseline(ABC):
         Whether it can give more than one draw per entry.
     uses_covariates
         Whether it looks at the covariates; a method that does not is never shown them.
+    uses_mask
+        Whether it can learn from cells of which some entries are not observed.
     requires
         Extras of the package that must be installed.
+    needs_weights
+        Whether it starts from weights that someone else trained, and must be told where they are.
 
     Examples
     --------
@@ -45,11 +86,11 @@ class Baseline(ABC):
     >>> class GeneMaximum(Baseline):
     ...     name = "gene_maximum"
     ...
-    ...     def _fit(self, counts, covariates, seed):
-    ...         self.maximum = counts.max(axis=0)
+    ...     def _fit(self, cells, seed):
+    ...         self.maximum = cells.counts.max(axis=0)
     ...
-    ...     def _impute(self, counts, observed, covariates, n_samples, seed):
-    ...         return np.broadcast_to(self.maximum, counts.shape)
+    ...     def _impute(self, cells, sites, n_samples, seed):
+    ...         return np.broadcast_to(self.maximum, sites.shape)
     >>> train = AnnData(np.array([[1.0, 4.0], [3.0, 2.0]]))
     >>> test = AnnData(np.array([[7.0, 9.0]]))
     >>> GeneMaximum().fit(train).impute(test, np.array([[False, True]]))
@@ -60,14 +101,22 @@ class Baseline(ABC):
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "naive"
     draws: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
+    uses_mask: ClassVar[bool] = False
     requires: ClassVar[tuple[str, ...]] = ()
+    needs_weights: ClassVar[bool] = False
 
     genes: pd.Index | None = None
 
     def fit(
-        self, train: AnnData, *, layer: str | None = None, covariates: Sequence[str] | str = (), seed: int = 0
+        self,
+        train: AnnData,
+        *,
+        layer: str | None = None,
+        covariates: Sequence[str] | str = (),
+        believed: np.ndarray | None = None,
+        seed: int = 0,
     ) -> Baseline:
-        """Learn from complete cells.
+        """Learn from training cells.
 
         Parameters
         ----------
@@ -77,6 +126,9 @@ class Baseline(ABC):
             Layer with the counts; ``X`` by default. The same layer is read by :meth:`impute`.
         covariates
             Columns of ``obs`` that describe a cell. The same columns are read by :meth:`impute`.
+        believed
+            Boolean matrix (cells, genes), ``False`` where the count is not to be believed. Default: all are. Cells and genes
+            of which nothing would be left are believed as a whole.
         seed
             Seed of everything random in the training.
 
@@ -84,15 +136,32 @@ class Baseline(ABC):
         -------
         The method itself.
         """
+        for extra in self.requires:
+            if missing := missing_packages(extra):
+                raise ImportError(
+                    f"Method {self.name!r} needs {', '.join(missing)}; install with "
+                    f'pip install "sccountsdiff[{extra}]".'
+                )
         self.layer = layer
         self.covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
-        counts = _counts(train, layer, "train")
+        observed = self._observed(believed, train.shape)
+        gene_is_seen, cell_is_seen = observed.any(axis=0), observed.any(axis=1)
+        observed[:, ~gene_is_seen] = True
+        observed[~cell_is_seen] = True
+        counts = _counts(train, layer, "train", hidden=~observed)
         shown = self._shown_covariates(train, "train")
         self.genes = train.var_names.copy()
-        self._fit(counts, shown, seed)
+        self._fit(Cells(counts, observed, shown), seed)
         return self
 
-    def impute(self, test: AnnData, sites: np.ndarray, n_samples: int = 1, seed: int = 0) -> np.ndarray:
+    def impute(
+        self,
+        test: AnnData,
+        sites: np.ndarray,
+        n_samples: int = 1,
+        seed: int = 0,
+        believed: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Fill in the entries of ``test`` at ``sites``.
 
         Parameters
@@ -105,6 +174,8 @@ class Baseline(ABC):
             1 for the method's single best answer; more for that many draws, if the method draws.
         seed
             Seed of everything random in the imputation.
+        believed
+            Boolean matrix (cells, genes), ``False`` where the count is not to be believed. Default: all are.
 
         Returns
         -------
@@ -124,9 +195,11 @@ class Baseline(ABC):
                 f"The genes of test ({test.n_vars}) are not those of the training cells ({len(self.genes)}), in the same "
                 "order; subset with test[:, method.genes]."
             )
-        sites = _checked_sites(sites, test.shape)
+        sites = _checked_matrix(sites, test.shape, "sites")
         truth = _counts(test, self.layer, "test", hidden=sites)
-        answer = self._impute(truth.copy(), ~sites, self._shown_covariates(test, "test"), n_samples, seed)
+        observed = self._observed(believed, test.shape) & ~sites
+        cells = Cells(np.where(observed, truth, 0), observed, self._shown_covariates(test, "test"))
+        answer = self._impute(cells, sites, n_samples, seed)
 
         answer = np.array(answer, dtype=truth.dtype)
         expected_shape = truth.shape if n_samples == 1 else (n_samples, *truth.shape)
@@ -138,14 +211,18 @@ class Baseline(ABC):
         return answer
 
     @abstractmethod
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
-        """Learn from ``counts`` (cells, genes) and the covariates of the same cells."""
+    def _fit(self, cells: Cells, seed: int) -> None:
+        """Learn from training cells."""
 
     @abstractmethod
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
-        """Predict all entries; ``counts`` is 0 where ``observed`` is false. What is said about observed ones is ignored."""
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        """Predict the entries at ``sites``, none of which is observed; what is said about others is ignored."""
+
+    def _observed(self, believed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
+        """A matrix of its own, all true for a method that makes no difference."""
+        if believed is not None:
+            believed = _checked_matrix(believed, shape, "believed")
+        return np.ones(shape, dtype=bool) if believed is None or not self.uses_mask else believed.copy()
 
     def _shown_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
         missing = [key for key in self.covariates if key not in adata.obs]
@@ -181,13 +258,13 @@ def _counts(adata: AnnData, layer: str | None, argument: str, hidden: np.ndarray
     return counts
 
 
-def _checked_sites(sites: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    sites = sites.toarray() if sparse.issparse(sites) else np.asarray(sites)
-    if sites.dtype != bool:
-        raise ValueError(f"sites must be a boolean matrix (True = fill in), found dtype {sites.dtype}.")
-    if sites.shape != shape:
-        raise ValueError(f"sites must have the shape of test, {shape}, found {sites.shape}.")
-    return sites
+def _checked_matrix(matrix: np.ndarray, shape: tuple[int, int], argument: str) -> np.ndarray:
+    matrix = matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
+    if matrix.dtype != bool:
+        raise ValueError(f"{argument} must be a boolean matrix, found dtype {matrix.dtype}.")
+    if matrix.shape != shape:
+        raise ValueError(f"{argument} must have the shape of the cells, {shape}, found {matrix.shape}.")
+    return matrix
 
 
 def register_baseline(method: type[Baseline]) -> type[Baseline]:
@@ -201,11 +278,11 @@ def register_baseline(method: type[Baseline]) -> type[Baseline]:
     ...
     ...     name = "one"
     ...
-    ...     def _fit(self, counts, covariates, seed):
+    ...     def _fit(self, cells, seed):
     ...         pass
     ...
-    ...     def _impute(self, counts, observed, covariates, n_samples, seed):
-    ...         return counts * 0 + 1
+    ...     def _impute(self, cells, sites, n_samples, seed):
+    ...         return cells.counts * 0 + 1
     >>> get_baseline("one").__name__
     'One'
     """
@@ -236,7 +313,9 @@ def list_methods() -> pd.DataFrame:
             "group": method.group,
             "draws": method.draws,
             "uses_covariates": method.uses_covariates,
+            "uses_mask": method.uses_mask,
             "requires": method.requires,
+            "needs_weights": method.needs_weights,
             "summary": (method.__doc__ or "").strip().split("\n")[0],
         }
         for name in BASELINES

@@ -11,7 +11,7 @@ from anndata import AnnData
 
 from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
 from sccountsdiff.model import CountsDiffImputer
 
 
@@ -29,9 +29,6 @@ class CountsDiff(Baseline):
         Epochs at most; by default what the model finds fit for the number of cells.
     backbone, schedule, head, observed_training
         Network and training, see :class:`~sccountsdiff.CountsDiffImputer`.
-    zeros
-        ``"missing"`` takes the zeros of genes that the type of the cell expresses for missing; the type is the first
-        categorical covariate.
     model_kwargs
         Further arguments of :class:`~sccountsdiff.CountsDiffImputer`.
     train_kwargs
@@ -56,7 +53,6 @@ class CountsDiff(Baseline):
     schedule: str = "cosine"
     head: str = "nb"
     observed_training: bool = True
-    zeros: Literal["observed", "missing"] = "observed"
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     train_kwargs: dict[str, Any] = field(default_factory=dict)
     n_steps: int = field(default=15, metadata={"sampling": True})
@@ -72,6 +68,7 @@ class CountsDiff(Baseline):
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
     draws: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
+    uses_mask: ClassVar[bool] = True
 
     @property
     def training_key(self) -> str:
@@ -87,21 +84,21 @@ class CountsDiff(Baseline):
         self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
         return self
 
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+    def _fit(self, cells: Cells, seed: int) -> None:
+        covariates = cells.covariates
         self._categorical = [key for key in covariates if not pd.api.types.is_float_dtype(covariates[key])]
-        if self.zeros == "missing" and not self._categorical:
-            raise ValueError("zeros='missing' needs a categorical covariate: the type of each cell.")
-        cells = self._adata(counts, covariates)
+        # Cells are read as complete if all of them are, whatever those to impute are like.
+        self._has_gaps = not cells.observed.all()
+        adata = self._adata(cells, cells.observed)
         with global_seed(seed), quiet():
             CountsDiffImputer.setup_anndata(
-                cells,
-                labels_key=self._categorical[0] if self.zeros == "missing" else None,
+                adata,
                 categorical_covariate_keys=self._categorical,
                 continuous_covariate_keys=[key for key in covariates if key not in self._categorical],
-                zeros=self.zeros,
+                mask_layer="observed" if self._has_gaps else None,
             )
             self.model = CountsDiffImputer(
-                cells,
+                adata,
                 backbone=self.backbone,
                 schedule=self.schedule,
                 head=self.head,
@@ -113,13 +110,11 @@ class CountsDiff(Baseline):
                 **{"enable_progress_bar": False, "logger": False, **self.train_kwargs},
             )
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         with quiet():
             draws = self.model.impute(
-                self._adata(counts, covariates),
-                sites=~observed,
+                self._adata(cells, cells.observed | sites),
+                sites=sites,
                 n_samples=n_samples,
                 n_steps=self.n_steps,
                 known=self.known,
@@ -137,9 +132,11 @@ class CountsDiff(Baseline):
             )
         return draws if n_samples > 1 else draws[0]
 
-    def _adata(self, counts: np.ndarray, covariates: pd.DataFrame) -> AnnData:
-        obs = covariates.astype(dict.fromkeys(self._categorical, str))
-        return AnnData(counts, obs=obs, var=pd.DataFrame(index=self.genes))
+    def _adata(self, cells: Cells, present: np.ndarray) -> AnnData:
+        """Cells as the model reads them; what is not ``present`` is neither known nor asked for."""
+        obs = cells.covariates.astype(dict.fromkeys(self._categorical, str))
+        layers = {"observed": present} if self._has_gaps else None
+        return AnnData(cells.counts, obs=obs, var=pd.DataFrame(index=self.genes), layers=layers)
 
 
 @register_baseline

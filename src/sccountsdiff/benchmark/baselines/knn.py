@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 
 
@@ -38,25 +37,24 @@ class KNNMean(Baseline):
 
     name: ClassVar[str] = "knn_mean"
 
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+    def _fit(self, cells: Cells, seed: int) -> None:
         if self.n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, found {self.n_neighbors}.")
-        self._mean = counts.mean(axis=0, dtype=np.float64)
-        self._profiles = self._at_mean_depth(counts, np.ones_like(counts, dtype=bool))
+        self._mean = cells.counts.mean(axis=0, dtype=np.float64)
+        self._profiles = self._at_mean_depth(cells.counts, cells.observed)
         self._features = np.log1p(self._profiles)
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        counts, observed = cells.counts, cells.observed
         features = np.where(observed, np.log1p(self._at_mean_depth(counts, observed)), np.float32(np.nan))
         answer = np.broadcast_to(self._mean, counts.shape).copy()
         n_neighbors = min(self.n_neighbors, len(self._profiles))
         seen = np.flatnonzero(observed.any(axis=1))
         for start in range(0, len(seen), self.batch_size):
-            cells = seen[start : start + self.batch_size]
-            distances = nan_euclidean_distances(features[cells], self._features, squared=True)
+            batch = seen[start : start + self.batch_size]
+            distances = nan_euclidean_distances(features[batch], self._features, squared=True)
             nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
-            for cell, neighbours in zip(cells, nearest, strict=True):
+            for cell, neighbours in zip(batch, nearest, strict=True):
                 answer[cell] = self._profiles[neighbours].mean(axis=0)
         return answer * depth_factor(counts, observed, answer, self.pseudo_count)
 

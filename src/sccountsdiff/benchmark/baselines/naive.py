@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 
 
@@ -29,13 +29,11 @@ class Zero(Baseline):
 
     name: ClassVar[str] = "zero"
 
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
+    def _fit(self, cells: Cells, seed: int) -> None:
         pass
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
-        return counts
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        return cells.counts
 
 
 @register_baseline
@@ -43,7 +41,8 @@ class Zero(Baseline):
 class ConditionalMean(Baseline):
     """Mean of the gene over the training cells with the same covariates.
 
-    Cells whose combination of covariates was not seen in training get the mean over all training cells.
+    Cells whose combination of covariates was not seen in training get the mean over all training cells. Entries that are
+    not observed are left out of all means.
 
     Examples
     --------
@@ -58,20 +57,22 @@ class ConditionalMean(Baseline):
 
     name: ClassVar[str] = "conditional_mean"
     uses_covariates: ClassVar[bool] = True
+    uses_mask: ClassVar[bool] = True
 
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
-        combinations = _combinations(covariates)
+    def _fit(self, cells: Cells, seed: int) -> None:
+        combinations = _combinations(cells.covariates)
         self._rows = {combination: row for row, combination in enumerate(combinations.unique())}
         row_of_cell = combinations.map(self._rows).to_numpy()
-        share = 1 / np.bincount(row_of_cell)[row_of_cell]
-        members = sparse.csr_matrix((share, (row_of_cell, np.arange(len(counts)))))  # (combinations, cells)
-        means = members @ counts
-        self._means = np.vstack([means, counts.mean(axis=0, dtype=np.float64)])  # the mean of all cells comes last
+        members = sparse.csr_matrix(
+            (np.ones(len(cells)), (row_of_cell, np.arange(len(cells))))
+        )  # (combinations, cells)
+        n_observed = members @ cells.observed
+        overall = cells.counts.sum(axis=0, dtype=np.float64) / cells.observed.sum(axis=0)
+        means = np.divide(members @ cells.counts, n_observed, out=overall + 0 * n_observed, where=n_observed > 0)
+        self._means = np.vstack([means, overall])  # the mean of all cells comes last
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
-        return self._means[_combinations(covariates).map(lambda c: self._rows.get(c, -1)).to_numpy()]
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        return self._means[_combinations(cells.covariates).map(lambda c: self._rows.get(c, -1)).to_numpy()]
 
 
 @register_baseline
@@ -117,11 +118,9 @@ class ScaledConditionalMean(ConditionalMean):
 
     name: ClassVar[str] = "conditional_mean_scaled"
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
-        mean = super()._impute(counts, observed, covariates, n_samples, seed)
-        return mean * depth_factor(counts, observed, mean, self.pseudo_count)
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        mean = super()._impute(cells, sites, n_samples, seed)
+        return mean * depth_factor(cells.counts, cells.observed, mean, self.pseudo_count)
 
 
 @register_baseline

@@ -14,7 +14,7 @@ from anndata import AnnData
 from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark._scvi import fit_scvi
 from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.metrics.inputs import blocks
 
@@ -78,11 +78,11 @@ class SCVIBaseline(Baseline):
     draws: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
 
-    def _fit(self, counts: np.ndarray, covariates: pd.DataFrame, seed: int) -> None:
-        keep = counts.sum(axis=1) > 0  # an empty cell has no log depth
-        if not keep.any():
+    def _fit(self, cells: Cells, seed: int) -> None:
+        cells = cells[cells.counts.sum(axis=1) > 0]  # an empty cell has no log depth
+        if not len(cells):
             raise ValueError("All training cells are empty; scVI needs cells with counts.")
-        counts, covariates = counts[keep], covariates[keep]
+        counts, covariates = cells.counts, cells.covariates
         self._mean_depth = counts.sum(axis=1, dtype=np.float64).mean()
         self._continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
         self._categories = {
@@ -98,30 +98,29 @@ class SCVIBaseline(Baseline):
             seed=seed,
         )
 
-    def _impute(
-        self, counts: np.ndarray, observed: np.ndarray, covariates: pd.DataFrame, n_samples: int, seed: int
-    ) -> np.ndarray:
-        cells = self._adata(counts, covariates)
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        counts, observed = cells.counts, cells.observed
+        adata = self._adata(counts, cells.covariates)
         with global_seed(seed), quiet():
             for _ in range(self.n_rounds - 1):
-                cells.X = np.where(observed, counts, self._mean(cells, counts, observed))
+                adata.X = np.where(observed, counts, self._mean(adata, counts, observed))
             if n_samples == 1:
-                return self._mean(cells, counts, observed)
+                return self._mean(adata, counts, observed)
             theta = self.model.module.px_r.detach().exp().cpu().numpy()
             rng = np.random.default_rng(seed)
-            means = self._expected(cells, counts, observed, n_samples)
+            means = self._expected(adata, counts, observed, n_samples)
             draws = [rng.poisson(rng.gamma(theta, m / theta)).astype(np.float32) for m in means]
             return np.concatenate(draws, axis=1)
 
-    def _mean(self, cells: AnnData, counts: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        blocks_of_means = self._expected(cells, counts, observed, self.n_posterior)
+    def _mean(self, adata: AnnData, counts: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        blocks_of_means = self._expected(adata, counts, observed, self.n_posterior)
         return np.concatenate([means.mean(axis=0) for means in blocks_of_means])
 
-    def _expected(self, cells: AnnData, counts: np.ndarray, observed: np.ndarray, n_draws: int) -> Iterator[np.ndarray]:
+    def _expected(self, adata: AnnData, counts: np.ndarray, observed: np.ndarray, n_draws: int) -> Iterator[np.ndarray]:
         """Expected counts at the depth of each cell, (draws of the latent cell, cells, genes), for blocks of cells."""
         for block in blocks(len(counts), 256):
             proportions = self.model.get_normalized_expression(
-                cells,
+                adata,
                 indices=np.arange(block.start, block.stop),
                 n_samples=n_draws,
                 library_size=1,

@@ -1,0 +1,104 @@
+"""Covariates as numbers for networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class CovariateCoder:
+    """Codes for categorical covariates, standard scores for continuous ones, as the training cells had them.
+
+    Columns of a float type are continuous, all others categorical.
+
+    Attributes
+    ----------
+    categories
+        The categories of each categorical covariate.
+    moments
+        Mean and standard deviation of each continuous covariate.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> train = pd.DataFrame({"type": ["a", "b", "a"], "age": [1.0, 2.0, 3.0]})
+    >>> coder = CovariateCoder.fit(train)
+    >>> codes, scores, unseen = coder(pd.DataFrame({"type": ["b", "new"], "age": [2.0, 2.0]}))
+    >>> codes.tolist(), scores.tolist(), unseen.tolist()
+    ([[1], [0]], [[0.0], [0.0]], [False, True])
+    """
+
+    categories: dict[str, pd.Index]
+    moments: dict[str, tuple[float, float]]
+
+    @classmethod
+    def fit(cls, covariates: pd.DataFrame) -> CovariateCoder:
+        """Learn categories and moments from training cells."""
+        continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
+        return cls(
+            {
+                key: pd.Index(sorted(covariates[key].astype(str).unique()))
+                for key in covariates
+                if key not in continuous
+            },
+            {key: (float(covariates[key].mean()), float(covariates[key].std(ddof=0)) or 1.0) for key in continuous},
+        )
+
+    def __call__(self, covariates: pd.DataFrame) -> tuple[Tensor, Tensor, Tensor]:
+        """Codes (cells, categorical), scores (cells, continuous), and which cells have an unseen category (code 0)."""
+        n = len(covariates)
+        codes = [index.get_indexer(covariates[key].astype(str)) for key, index in self.categories.items()]
+        codes = np.stack(codes, axis=1) if codes else np.zeros((n, 0), dtype=np.int64)
+        scores = [(covariates[key].to_numpy(float) - mean) / sd for key, (mean, sd) in self.moments.items()]
+        scores = np.stack(scores, axis=1) if scores else np.zeros((n, 0))
+        return (
+            torch.as_tensor(codes.clip(0).astype(np.int64)),
+            torch.as_tensor(scores.astype(np.float32)),
+            torch.as_tensor((codes < 0).any(axis=1)),
+        )
+
+    def embedding(self, n_hidden: int) -> CovariateEmbedding:
+        """A network that turns covariates coded this way into one vector."""
+        return CovariateEmbedding([len(index) for index in self.categories.values()], len(self.moments), n_hidden)
+
+
+class CovariateEmbedding(nn.Module):
+    """Sum of one vector for each covariate; 0 in the null state, and for unseen categories.
+
+    Parameters
+    ----------
+    n_categories
+        Number of categories of each categorical covariate.
+    n_continuous
+        Number of continuous covariates.
+    n_hidden
+        Length of the vector.
+
+    Examples
+    --------
+    >>> import torch
+    >>> embed = CovariateEmbedding([3], 1, n_hidden=4)
+    >>> null = torch.tensor([True, False])
+    >>> embed(torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1), null)[0].tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, n_categories: list[int], n_continuous: int, n_hidden: int):
+        super().__init__()
+        self.n_hidden = n_hidden
+        self.categorical = nn.ModuleList(nn.Embedding(n, n_hidden) for n in n_categories)
+        self.continuous = nn.Linear(n_continuous, n_hidden, bias=False) if n_continuous else None
+
+    def forward(self, categories: Tensor, continuous: Tensor, null: Tensor) -> Tensor:
+        """(cells, n_hidden)."""
+        total = torch.zeros(len(categories), self.n_hidden, dtype=continuous.dtype, device=categories.device)
+        for k, embed in enumerate(self.categorical):
+            total = total + embed(categories[:, k])
+        if self.continuous is not None:
+            total = total + self.continuous(continuous)
+        return total.masked_fill(null[:, None], 0.0)

@@ -1,0 +1,246 @@
+"""The one training loop of all baselines that are torch networks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
+import torch
+from lightning.pytorch.callbacks import EarlyStopping
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+
+from sccountsdiff.benchmark._quiet import quiet
+from sccountsdiff.benchmark._seeding import global_seed
+from sccountsdiff.benchmark.baselines._covariates import CovariateCoder
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells
+from sccountsdiff.training import BestAverage
+
+VALIDATION = "validation_loss"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some cells as tensors.
+
+    Attributes
+    ----------
+    counts
+        (cells, genes), 0 where they are not observed.
+    observed
+        (cells, genes), boolean.
+    categories, continuous
+        Covariates, (cells, categorical covariates) of whole numbers and (cells, continuous covariates).
+    unseen
+        (cells,), boolean: cells with a category that was not seen in training.
+    """
+
+    counts: Tensor
+    observed: Tensor
+    categories: Tensor
+    continuous: Tensor
+    unseen: Tensor
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+class Network(nn.Module, ABC):
+    """What a torch baseline trains: a network that knows its loss.
+
+    A network that is trained by several players in turns (a generative adversarial one) overrides :meth:`players`.
+    """
+
+    @abstractmethod
+    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+        """Loss of a batch, a scalar, for one of the players; random numbers are drawn from torch's global stream."""
+
+    def players(self) -> list[list[nn.Parameter]]:
+        """Parameters of each player; each makes one step for every batch."""
+        return [list(self.parameters())]
+
+
+@dataclass(eq=False)
+class TorchBaseline(Baseline):
+    """A method that is a torch network: it says which network, and how to impute with it.
+
+    Subclasses write ``_network`` and ``_fill``. Training is by Adam with warm-up and gradient clipping, on whatever device
+    Lightning finds. Some training cells are held out; their loss, on the same random numbers in every epoch, says when to
+    stop and which weights to keep.
+
+    Parameters
+    ----------
+    max_epochs
+        Epochs at most.
+    batch_size
+        Cells per step.
+    lr
+        Learning rate.
+    weight_decay
+        Decoupled weight decay.
+    patience
+        Epochs without a better validation loss before training stops; ``None`` trains to the end and keeps the last weights.
+    ema_decay
+        Decay of the moving average of the weights; ``None`` for no average.
+    n_warmup_steps
+        Steps over which the learning rate rises.
+    validation_share
+        Share of the training cells that is held out.
+    progress
+        Show Lightning's progress bar.
+    trainer_kwargs
+        Further arguments of :class:`lightning.pytorch.Trainer`, such as the accelerator.
+    """
+
+    max_epochs: int = 100
+    batch_size: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    patience: int | None = 15
+    ema_decay: float | None = None
+    n_warmup_steps: int = 100
+    validation_share: float = 0.1
+    progress: bool = False
+    trainer_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    max_gradient_norm: ClassVar[float] = 1.0
+
+    @abstractmethod
+    def _network(self, cells: Cells) -> Network:
+        """An untrained network for these training cells; statistics of the cells that it needs become its buffers."""
+
+    @abstractmethod
+    def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
+        """Predict or draw the counts of a batch, (cells, genes), without gradients; what is not at ``sites`` is ignored."""
+
+    def _fit(self, cells: Cells, seed: int) -> None:
+        with global_seed(seed):
+            self.coder = CovariateCoder.fit(cells.covariates)
+            self.network = self._network(cells)
+            self._train(cells, seed)
+
+    def _train(self, cells: Cells, seed: int) -> None:
+        """Fit the network; the best or the last weights stay in it."""
+        order = np.random.default_rng(seed).permutation(len(cells))
+        n_validation = 0 if self.patience is None else int(self.validation_share * len(cells))
+        held_out, used = np.sort(order[:n_validation]), np.sort(order[n_validation:])
+        callbacks: list[pl.Callback] = []
+        if n_validation:
+            callbacks.append(EarlyStopping(VALIDATION, patience=self.patience))
+        if n_validation or self.ema_decay is not None:  # without decay the average is the weights as they are
+            callbacks.append(BestAverage(decay=self.ema_decay or 0.0, monitor=VALIDATION))
+        settings = {
+            "max_epochs": self.max_epochs,
+            "callbacks": callbacks,
+            "enable_progress_bar": self.progress,
+            "enable_model_summary": False,
+            "enable_checkpointing": False,
+            "logger": False,
+            "num_sanity_val_steps": 0,
+            "limit_val_batches": None if n_validation else 0,
+            **self.trainer_kwargs,
+        }
+        loop = _Loop(self.network, self.lr, self.weight_decay, self.n_warmup_steps, self.max_gradient_norm, seed)
+        with quiet():
+            trainer = pl.Trainer(**settings)
+            trainer.fit(loop, self._loader(cells[used], True), self._loader(cells[held_out], False))
+        self.history = pd.DataFrame(loop.history).rename_axis("epoch")
+        self.network.to(trainer.strategy.root_device).eval()  # Lightning leaves it on the CPU
+
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        device = next(self.network.parameters()).device
+        with torch.inference_mode():
+            draws = [
+                np.concatenate(list(self._one_answer(cells, sites, device, [seed, draw]))) for draw in range(n_samples)
+            ]
+        return np.stack(draws) if n_samples > 1 else draws[0]
+
+    def _one_answer(
+        self, cells: Cells, sites: np.ndarray, device: torch.device, entropy: list[int]
+    ) -> Iterator[np.ndarray]:
+        """Blocks of filled-in cells, in order; the draws of a block depend on its number and ``entropy`` only."""
+        start = 0
+        for number, values in enumerate(self._loader(cells, False)):
+            batch = _batch([value.to(device) for value in values])
+            state = np.random.SeedSequence([*entropy, number]).generate_state(1, np.uint64)[0]
+            generator = torch.Generator(device).manual_seed(int(state))
+            hidden = torch.as_tensor(sites[start : start + len(batch)], device=device)
+            start += len(batch)
+            yield self._fill(batch, hidden, generator).float().cpu().numpy()
+
+    def _loader(self, cells: Cells, shuffle: bool) -> DataLoader:
+        """Whole batches by index, which is much faster than collating cells one by one."""
+        tensors = [torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)]
+        data = TensorDataset(*tensors, *self.coder(cells.covariates))
+        order = RandomSampler(data) if shuffle else SequentialSampler(data)
+        # A last batch of one cell would be nothing to normalise over.
+        drop_last = shuffle and len(data) % self.batch_size == 1 and len(data) > 1
+        return DataLoader(data, sampler=BatchSampler(order, self.batch_size, drop_last), batch_size=None)
+
+
+class _Loop(pl.LightningModule):
+    """Adam for each player in turn, and a validation loss on the same random numbers in every epoch."""
+
+    def __init__(
+        self, network: Network, lr: float, weight_decay: float, n_warmup_steps: int, max_norm: float, seed: int
+    ):
+        super().__init__()
+        self.automatic_optimization = False
+        self.network = network
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.n_warmup_steps = n_warmup_steps
+        self.max_norm = max_norm
+        self.seed = seed
+        self.history: list[dict[str, float]] = []
+
+    def training_step(self, values: list[Tensor], batch_idx: int) -> None:
+        """One step of each player."""
+        batch = _batch(values)
+        optimizers = self.optimizers(use_pl_optimizer=True)
+        optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
+        for player, optimizer in enumerate(optimizers):
+            self.toggle_optimizer(optimizer)
+            loss = self.network.loss(batch, player)
+            if not torch.isfinite(loss):
+                raise RuntimeError(f"The training loss is {float(loss)}; a lower learning rate may help.")
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            self.clip_gradients(optimizer, gradient_clip_val=self.max_norm, gradient_clip_algorithm="norm")
+            warmth = min(1.0, (self.global_step // len(optimizers) + 1) / max(self.n_warmup_steps, 1))
+            for group in optimizer.param_groups:
+                group["lr"] = self.lr * warmth
+            optimizer.step()
+            self.untoggle_optimizer(optimizer)
+        self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch))
+
+    def validation_step(self, values: list[Tensor], batch_idx: int) -> None:
+        """Loss of the last player, in evaluation mode."""
+        batch = _batch(values)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            torch.manual_seed(self.seed * 1000 + batch_idx)
+            loss = self.network.loss(batch, len(self.network.players()) - 1)
+        self.log(VALIDATION, loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch))
+
+    def on_train_epoch_end(self) -> None:
+        """Keep the losses of the epoch."""
+        losses = {key: float(value) for key, value in self.trainer.callback_metrics.items()}
+        self.history.append({key: value for key, value in losses.items() if math.isfinite(value)})
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """One Adam per player."""
+        return [
+            torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay)
+            for parameters in self.network.players()
+        ]
+
+
+def _batch(values: list[Tensor]) -> Batch:
+    return Batch(*values)
