@@ -1,7 +1,8 @@
-"""The README and every docstring example run, and every public name has one."""
+"""The README, the user guide and every docstring example run, and every public name has one."""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -9,7 +10,9 @@ import pkgutil
 import re
 from pathlib import Path
 
+import anndata
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
 
 import sccountsdiff
@@ -19,7 +22,8 @@ from sccountsdiff._registry import Registry
 
 ROOT = Path(__file__).parents[1]
 MODULES = ["sccountsdiff", *sorted(info.name for info in pkgutil.walk_packages(sccountsdiff.__path__, "sccountsdiff."))]
-PUBLIC = ["sccountsdiff", "sccountsdiff.diffusion", "sccountsdiff.nn"]
+PUBLIC = ["sccountsdiff", "sccountsdiff.diffusion", "sccountsdiff.nn", "sccountsdiff.pl"]
+PAGES = sorted((ROOT / "docs" / "user_guide").glob("*.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +31,8 @@ def elsewhere(tmp_path, monkeypatch):
     """Files that examples write go to a temporary directory, and figures to nowhere."""
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,60 @@ def test_readme_examples(monkeypatch):
     assert (imputed[counts > 0] == counts[counts > 0]).all()
 
 
+@pytest.fixture
+def small(monkeypatch):
+    """The bundled data with few cells and genes, and training for a single epoch: a reader waits for a minute or two."""
+    adata = sccountsdiff.datasets.pbmc68k()
+    genes = [*adata.var_names[:38], "GNLY", "NKG7"]  # those that the guide names
+    small = adata[:60, genes].copy()
+    monkeypatch.setattr(sccountsdiff.datasets, "pbmc68k", small.copy)
+    monkeypatch.setattr(sccountsdiff.model.imputer, "default_max_epochs", lambda *args: 1)
+    return small
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_run_from_top_to_bottom(page, small, capsys):
+    """Code blocks are run in order; those with prompts also have to print, or raise, what they show."""
+    namespace = {}
+    for language, block in re.findall(r"^```(python|pycon)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), namespace)
+        else:
+            test = doctest.DocTestParser().get_doctest(block, namespace, page.stem, str(page), 0)
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
+            runner.run(test, clear_globs=False)
+            assert runner.failures == 0, capsys.readouterr().out
+            namespace.update(test.globs)
+
+
+def test_landing_page_leads_to_imputed_counts_in_ten_lines(small):
+    small.write_h5ad("mine.h5ad")
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), flags=re.DOTALL)
+    assert len(block.splitlines()) <= 10
+    exec(compile(block, "index.md", "exec"), {})
+    written = anndata.read_h5ad("imputed.h5ad")
+    counts, imputed = small.X.toarray(), written.layers["imputed"].toarray()
+    assert (imputed[counts > 0] == counts[counts > 0]).all() and (imputed[counts == 0] > 0).any()
+
+
+def test_defaults_in_the_guide_are_those_of_the_code():
+    text = (ROOT / "docs" / "user_guide" / "choosing_arguments.md").read_text()
+    callables = {
+        "train": CountsDiffImputer.train,
+        "CountsDiffImputer": CountsDiffImputer,
+        "impute": CountsDiffImputer.impute,
+    }
+    n_checked = 0
+    for name, rows in re.findall(r"^\| argument of `(\w+)`.*\n\|.*\n((?:\|.*\n)+)", text, re.MULTILINE):
+        parameters = inspect.signature(callables[name]).parameters
+        for arguments, default in re.findall(r"^\| (`.*?`) \| `(.*?)` \|", rows, re.MULTILINE):
+            for argument in re.findall(r"`(\w+)`", arguments):
+                assert parameters[argument].default == ast.literal_eval(default), f"{name}({argument}=)"
+                n_checked += 1
+    assert n_checked > 20
+
+
 def public_names():
     """Classes and functions of the public modules, and the methods that the package adds to the model."""
     for name in PUBLIC:
@@ -105,6 +165,7 @@ def public_names():
 
 def test_every_public_name_has_an_example():
     names = dict(public_names())
-    assert len(names) > 40 and "CountsDiffImputer.impute" in names and "sccountsdiff.datasets.pbmc68k" in names
+    expected = {"CountsDiffImputer.impute", "sccountsdiff.datasets.pbmc68k", "sccountsdiff.pl.reverse_walk"}
+    assert len(names) > 40 and expected <= set(names)
     without = [name for name, value in names.items() if not doctest.DocTestParser().get_examples(value.__doc__ or "")]
     assert not without, f"no example: {', '.join(without)}"

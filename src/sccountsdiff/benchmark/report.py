@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sccountsdiff import pl
 from sccountsdiff.benchmark.metrics import METRICS
-from sccountsdiff.benchmark.tables import Table, heading, row_name, summarise, to_html, to_markdown, to_table
+from sccountsdiff.benchmark.tables import Table, row_name, summarise, to_html, to_markdown, to_table
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream")
-COLOURS = {"naive": "#999999", "specialised": "#0072b2", "generative": "#d55e00"}
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
@@ -120,7 +120,10 @@ def _blocks(results: pd.DataFrame, axes: tuple[str, str]) -> Iterator[tuple[int,
             yield 3, group.capitalize()
             yield to_table(part[part["metric"].isin(metrics)], metrics)
         if set(axes) <= set(part["metric"]):
-            yield _scatter(part, axes)
+            figure = Figure(figsize=(9.5, 5), layout="constrained")
+            which = {"dataset": dataset, "protocol": protocol, "missingness": pattern}
+            pl.quality(results, *axes, **which, ax=figure.subplots())
+            yield figure
     yield 2, "Time and memory"
     yield (
         0,
@@ -152,20 +155,6 @@ def _failures(failures: pd.DataFrame) -> Table:
     texts = failures.set_index("method")[columns].drop_duplicates().fillna("").astype(str)
     texts["error"] = texts["error"].str.replace(r"\s+", " ", regex=True)
     return Table(texts, texts.map(lambda _: 0), pd.Series("", index=texts.index))
-
-
-def _scatter(part: pd.DataFrame, axes: tuple[str, str]) -> Figure:
-    """Each method a point: one metric against the other."""
-    part = part[part["group"] != "reference"]
-    points = part.pivot(index=["group", "method", "n_samples"], columns="metric", values="mean")[list(axes)].dropna()
-    figure = Figure(figsize=(9.5, 5), layout="constrained")
-    ax = figure.subplots()
-    for number, ((group, method, n), (x, y)) in enumerate(zip(points.index, points.to_numpy(), strict=True), start=1):
-        ax.scatter(x, y, color=COLOURS.get(group, "#009e73"), label=f"{number}  {row_name(method, n)}")
-        ax.annotate(str(number), (x, y), xytext=(4, 4), textcoords="offset points")
-    ax.set(xlabel=heading(axes[0]), ylabel=heading(axes[1]), title="Pointwise against distributional quality")
-    figure.legend(loc="outside right upper", frameon=False)
-    return figure
 
 
 def png(figure: Figure) -> bytes:

@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sccountsdiff import pl
 from sccountsdiff.benchmark._results import label
 from sccountsdiff.benchmark.baselines import CountsDiff
 from sccountsdiff.benchmark.datasets import Dataset, load_dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness
 from sccountsdiff.benchmark.run import run
-from sccountsdiff.benchmark.tables import heading
 
 METRICS = ("scfid", "energy_distance")
 """The metrics of the paper's ablations."""
@@ -205,7 +205,7 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     1        2.0000 (0.1)
     3        1.5000 (0.1)
     """
-    numbers = _numbers(table)
+    numbers = numbers_of(table)
     texts = [f"{mean:.4f} ({se:.1g})" if np.isfinite(se) else f"{mean:.4f}" for mean, se in numbers.to_numpy()]
     texts = pd.Series(texts, index=numbers.index).unstack("metric")
     return texts.reindex(index=numbers.index.droplevel("metric").unique(), columns=table["metric"].dropna().unique())
@@ -225,21 +225,10 @@ def plot(table: pd.DataFrame) -> Figure:
     >>> plot(table).axes[0].get_xlabel()
     'n_steps'
     """
-    numbers = _numbers(table)
-    settings = [name for name in numbers.index.names if name != "metric"]
     metrics = list(table["metric"].dropna().unique())
     figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
     for ax, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics))), metrics, strict=True):
-        part = numbers.xs(metric, level="metric")
-        lines = part.groupby(level=0, sort=False) if len(settings) > 1 else [(None, part)]
-        for name, line in lines:
-            x = line.index.get_level_values(settings[-1])
-            places = np.arange(len(x))  # evenly spaced, whatever the values are
-            ax.errorbar(places, line["mean"], yerr=line["se"].fillna(0), marker="o", capsize=2, label=name)
-            ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in x])
-        ax.set(xlabel=settings[-1], ylabel=heading(metric))
-        if len(settings) > 1:
-            ax.legend(title=settings[0], frameon=False)
+        pl.sweep(table, metric, ax=ax)
     return figure
 
 
@@ -269,8 +258,22 @@ def _sweep(
     return table
 
 
-def _numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard error, by settings (those that vary last) and metric."""
+def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard error, by settings (the one that varies last) and metric.
+
+    Parameters
+    ----------
+    table
+        From one of the sweeps.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame(
+    ...     {"n_steps": [1, 1], "metric": "rmse", "value": [2.0, 1.0], "se": [0.1, 0.1], "seed": [0, 1]}
+    ... )
+    >>> numbers_of(table).loc[(1, "rmse")].tolist()
+    [1.5, 0.5]
+    """
     settings = [name for name in table.columns if name in SWEEPS]
     groups = table.dropna(subset=["metric"]).groupby([*settings, "metric"], sort=False)
     numbers = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n=("value", "size"))

@@ -51,7 +51,7 @@ class GenerateMixin:
         silent
             Show no progress bar.
         **sampling_kwargs
-            ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length`` and ``n_resamples`` as in
+            ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length``, ``n_resamples`` and ``on_move`` as in
             :meth:`impute`.
 
         Returns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -12,10 +12,12 @@ import scipy.sparse as sp
 from anndata import AnnData
 from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
+from torch import Tensor
 
 from sccountsdiff.data.loading import CellSource
 from sccountsdiff.data.reading import as_matrix, iter_row_chunks, read_rows
 from sccountsdiff.data.validation import check_mask
+from sccountsdiff.diffusion import Move
 from sccountsdiff.model.canvas import Canvas
 from sccountsdiff.model.fill import FillMixin, count_dtype_of, unique_rows
 from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed, require_positive
@@ -49,6 +51,7 @@ class ImputeMixin(FillMixin):
         batch_size: int | None = None,
         seed: int | None = None,
         silent: bool = False,
+        on_move: Callable[[Move, Tensor], None] | None = None,
     ) -> np.ndarray | sp.csr_matrix:
         """Fill in counts by RePaint with attrition, averaged over draws.
 
@@ -98,6 +101,9 @@ class ImputeMixin(FillMixin):
             Seed; default: drawn from torch's global generator, and noted in ``adata.uns``.
         silent
             Show no progress bar.
+        on_move
+            Called with every :class:`~sccountsdiff.diffusion.Move` and the state after it, ``(cells, genes)`` of the
+            model, in which only entries that are filled in are non-zero: block by block, fold by fold, draw by draw.
 
         Returns
         -------
@@ -116,7 +122,7 @@ class ImputeMixin(FillMixin):
         self._require_trained()
         require_positive(n_samples=n_samples, n_folds=n_folds)
         sampler = Sampler(
-            self.module, n_steps, known, guidance, attrition, rounding, final, jump_length, n_resamples
+            self.module, n_steps, known, guidance, attrition, rounding, final, jump_length, n_resamples, on_move
         )  # fmt: skip
         if sampler.is_deterministic:
             n_samples = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from sccountsdiff.diffusion import (
     ROUNDINGS,
     Attrition,
+    Move,
     get_attrition,
     guide,
     reverse_walk,
@@ -33,6 +35,7 @@ class Sampler:
     final: str = "sample"
     jump_length: int = 1
     n_resamples: int = 1
+    on_move: Callable[[Move, Tensor], None] | None = None
 
     def __post_init__(self):
         head = self.module.denoiser.head
@@ -87,6 +90,7 @@ class Sampler:
             known=self.known,
             final=self.final,
             generator=generator,
+            on_move=self.on_move,
         )
 
 

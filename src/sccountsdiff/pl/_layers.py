@@ -1,0 +1,36 @@
+"""Reading what imputation wrote into an AnnData."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from anndata import AnnData
+
+
+def layer_of(adata: AnnData, layer: str | None, what: str):
+    """A layer, or ``X``; an error that says what it was wanted for."""
+    if layer is None:
+        return adata.X
+    if layer not in adata.layers:
+        raise KeyError(
+            f"{what} {layer!r} is not in adata.layers, which has {', '.join(map(repr, adata.layers)) or 'none'}."
+        )
+    return adata.layers[layer]
+
+
+def spread_of(adata: AnnData, key: str):
+    """The layer with the standard deviation over draws."""
+    if f"{key}_sd" not in adata.layers:
+        raise KeyError(
+            f"Layer '{key}_sd' is not in adata.layers: `model.impute(key_added={key!r})` writes it if `n_samples` is "
+            "above 1."
+        )
+    return adata.layers[f"{key}_sd"]
+
+
+def values_of(adata: AnnData, matrix, gene: str) -> np.ndarray:
+    """One value for each cell."""
+    if gene not in adata.var_names:
+        raise KeyError(f"Gene {gene!r} is not in adata.var_names.")
+    column = matrix[:, adata.var_names.get_loc(gene)]
+    return (column.toarray() if sp.issparse(column) else np.asarray(column)).ravel()

@@ -1,0 +1,174 @@
+"""Methods side by side: a table with colours, and one kind of quality against another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from sccountsdiff.pl._figure import BLUE, GREEN, GREY, ORANGE, finish, own_axes
+
+GROUP_COLOURS = {"naive": GREY, "specialised": BLUE, "generative": ORANGE}
+MARKERS = "osD^vP*X<>ph"
+
+
+def metric_table(
+    results: pd.DataFrame,
+    metrics: Sequence[str] | None = None,
+    *,
+    dataset: str | None = None,
+    protocol: str | None = None,
+    missingness: str | None = None,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Methods by metrics, each column coloured by rank; boxes and bold type mark the best of each group of methods.
+
+    Parameters
+    ----------
+    results
+        Table from :func:`sccountsdiff.benchmark.run`.
+    metrics
+        Columns, in order; default: all.
+    dataset, protocol, missingness
+        Which of the comparisons to show; needed where ``results`` holds several.
+    ax, show, save
+        As in :func:`history`.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> import sccountsdiff.benchmark as bm
+    >>> results = bm.run(methods=["zero", "gene_mean"], metrics=["rmse", "mae"], n_bootstrap=0, silent=True)
+    >>> ax = sccountsdiff.pl.metric_table(results, show=False)
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['rmse ↓', 'mae ↓']
+    """
+    # Not at the top: the benchmark draws with this package.
+    from sccountsdiff.benchmark.metrics import METRICS
+    from sccountsdiff.benchmark.tables import heading, row_name, to_table
+
+    summary = _one_comparison(results, dataset, protocol, missingness)
+    metrics = list(dict.fromkeys(summary["metric"])) if metrics is None else list(metrics)
+    _require_metrics(summary, metrics)
+    table = to_table(summary, metrics)
+    rows = [row_name(m, n) for m, n in zip(summary["method"], summary["n_samples"], strict=True)]
+    means = summary.assign(row=rows).pivot(index="row", columns="metric", values="mean").loc[table.texts.index, metrics]
+    compared = means[(table.groups != "reference").to_numpy()]
+    goodness = pd.DataFrame(index=means.index, columns=metrics, dtype=float)
+    for metric in set(metrics) & set(METRICS):
+        direction = METRICS[metric].direction
+        loss = {"lower": compared[metric], "higher": -compared[metric], "zero": compared[metric].abs()}[direction]
+        worst_to_best = loss.rank(ascending=False) - 1
+        goodness[metric] = worst_to_best / max(worst_to_best.max(), 1)
+
+    ax, is_own = own_axes(ax, (2.2 + 1.1 * len(metrics), 0.9 + 0.36 * len(means)))
+    # Only the lighter part of the map, on which black type can be read.
+    ax.imshow(goodness, cmap="Blues", vmin=-0.1, vmax=1.7, aspect="auto")
+    for (i, j), text in np.ndenumerate(table.texts.to_numpy()):
+        is_best = table.ranks.iloc[i, j] == 1
+        ax.text(j, i, text, ha="center", va="center", fontsize="small", weight="bold" if is_best else "normal")
+        if is_best:
+            ax.add_patch(Rectangle((j - 0.48, i - 0.46), 0.96, 0.92, fill=False, edgecolor="black", linewidth=1.2))
+    for i in np.flatnonzero(table.groups.to_numpy()[1:] != table.groups.to_numpy()[:-1]):
+        ax.axhline(i + 0.5, color="black", linewidth=0.8)
+    ax.set_xticks(range(len(metrics)), [heading(metric) for metric in metrics], rotation=30, ha="left")
+    ax.set_yticks(range(len(means)), table.texts.index)
+    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    ax.spines[:].set_visible(False)
+    return finish(ax, is_own, show, save)
+
+
+def quality(
+    results: pd.DataFrame,
+    x: str = "rmse",
+    y: str = "energy_distance",
+    *,
+    dataset: str | None = None,
+    protocol: str | None = None,
+    missingness: str | None = None,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Pointwise against distributional quality: each method a point, with its standard errors.
+
+    Means of draws are close to the truth entry by entry and far from it in distribution; single draws the other way
+    round. Groups of methods have colours, methods have numbers and shapes.
+
+    Parameters
+    ----------
+    results
+        Table from :func:`sccountsdiff.benchmark.run`.
+    x, y
+        Names of metrics.
+    dataset, protocol, missingness
+        Which of the comparisons to show; needed where ``results`` holds several.
+    ax, show, save
+        As in :func:`history`.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> import sccountsdiff.benchmark as bm
+    >>> metrics = ["rmse", "energy_distance"]
+    >>> results = bm.run(methods=["zero", "gene_mean"], metrics=metrics, n_bootstrap=0, silent=True)
+    >>> ax = sccountsdiff.pl.quality(results, show=False)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['1  zero', '2  gene_mean']
+    """
+    from sccountsdiff.benchmark.tables import heading, row_name  # not at the top: the benchmark draws with this package
+
+    summary = _one_comparison(results, dataset, protocol, missingness)
+    _require_metrics(summary, [x, y])
+    methods = summary[summary["group"] != "reference"]
+    keys = ["group", "method", "n_samples"]
+    points = methods.pivot(index=keys, columns="metric", values=["mean", "se"])
+    points = points.loc[pd.MultiIndex.from_frame(methods[keys].drop_duplicates())]  # pivoting has sorted them
+    points = points.dropna(subset=[("mean", x), ("mean", y)])
+    ax, is_own = own_axes(ax, (8, 4.2))
+    for number, ((group, method, n), point) in enumerate(points.iterrows()):
+        ax.errorbar(
+            point["mean", x],
+            point["mean", y],
+            xerr=np.nan_to_num(point["se", x]),
+            yerr=np.nan_to_num(point["se", y]),
+            fmt=MARKERS[number % len(MARKERS)],
+            color=GROUP_COLOURS.get(group, GREEN),
+            elinewidth=0.8,
+            label=f"{number + 1}  {row_name(method, n)}",
+        )
+        at = (point["mean", x], point["mean", y])
+        ax.annotate(str(number + 1), at, xytext=(4, 4), textcoords="offset points")
+    ax.set(xlabel=heading(x), ylabel=heading(y), title="Pointwise against distributional quality")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    return finish(ax, is_own, show, save)
+
+
+def _one_comparison(
+    results: pd.DataFrame, dataset: str | None, protocol: str | None, missingness: str | None
+) -> pd.DataFrame:
+    """Means and standard errors of the one comparison that is asked for."""
+    from sccountsdiff.benchmark.tables import summarise
+
+    for key, value in {"dataset": dataset, "protocol": protocol, "missingness": missingness}.items():
+        found = results[key].unique()
+        if value is None and len(found) > 1:
+            raise ValueError(f"`results` holds several: pass {key}=, one of {', '.join(map(repr, found))}.")
+        if value is not None:
+            if value not in found:
+                raise KeyError(f"{key}={value!r} is not in `results`, which has {', '.join(map(repr, found))}.")
+            results = results[results[key] == value]
+    return summarise(results)
+
+
+def _require_metrics(summary: pd.DataFrame, metrics: Sequence[str]) -> None:
+    known = summary["metric"].unique()
+    lacking = [metric for metric in metrics if metric not in known]
+    if lacking:
+        raise KeyError(f"`results` has no value of {lacking[0]!r}, but of {', '.join(known)}.")

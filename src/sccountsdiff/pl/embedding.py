@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from anndata import AnnData
+from matplotlib.axes import Axes
+
+from sccountsdiff.pl._figure import HEAT, finish, own_axes
+from sccountsdiff.pl._layers import spread_of, values_of
+
+
+def uncertainty(
+    adata: AnnData,
+    gene: str | None = None,
+    *,
+    basis: str = "X_umap",
+    key: str = "imputed",
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """Standard deviation over draws on an embedding of the cells; the most uncertain cells are drawn last.
+
+    Parameters
+    ----------
+    adata
+        Data with the layers that :meth:`~sccountsdiff.CountsDiffImputer.impute` writes for several draws.
+    gene
+        Gene; default: the mean over all genes, in which observed entries count as certain.
+    basis
+        Key of ``adata.obsm``; the first two columns are drawn.
+    key
+        ``key_added`` of the imputation.
+    ax, show, save
+        As in :func:`history`.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> imputed = model.impute(n_samples=2, silent=True)
+    >>> adata.obsm["X_first"] = adata.X[:, :2].toarray()
+    >>> ax = sccountsdiff.pl.uncertainty(adata, basis="X_first", show=False)
+    >>> ax.get_xlabel()
+    'first 1'
+    """
+    if basis not in adata.obsm:
+        raise KeyError(f"basis={basis!r} is not in adata.obsm, which has {', '.join(adata.obsm) or 'none'}.")
+    sd = spread_of(adata, key)
+    values = np.asarray(sd.mean(1)).ravel() if gene is None else values_of(adata, sd, gene)
+    x, y = np.asarray(adata.obsm[basis])[:, :2].T
+    order = np.argsort(values, kind="stable")
+    ax, is_own = own_axes(ax)
+    points = ax.scatter(x[order], y[order], c=values[order], s=np.clip(12_000 / len(x), 1, 40), cmap=HEAT, linewidths=0)
+    ax.figure.colorbar(points, ax=ax, label="Standard deviation over draws")
+    name = basis.removeprefix("X_")
+    ax.set(
+        xlabel=f"{name} 1", ylabel=f"{name} 2", xticks=[], yticks=[], title="mean over genes" if gene is None else gene
+    )
+    return finish(ax, is_own, show, save)

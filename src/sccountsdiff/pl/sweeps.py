@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sccountsdiff.pl._figure import colour, finish, own_axes
+
+
+def sweep(
+    table: pd.DataFrame,
+    metric: str,
+    *,
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | Path | None = None,
+) -> Axes:
+    """A metric against the setting that varies, with standard errors; a line for each schedule.
+
+    Parameters
+    ----------
+    table
+        From one of the functions of ``sccountsdiff.benchmark.sweeps``.
+    metric
+        Name of the metric.
+    ax, show, save
+        As in :func:`history`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import sccountsdiff
+    >>> table = pd.DataFrame({"n_steps": [1, 3], "metric": "rmse", "value": [2.0, 1.5], "se": [0.1, 0.1], "seed": 0})
+    >>> ax = sccountsdiff.pl.sweep(table, "rmse", show=False)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('n_steps', 'rmse ↓')
+    """
+    # Not at the top: the benchmark draws with this package.
+    from sccountsdiff.benchmark.sweeps import numbers_of
+    from sccountsdiff.benchmark.tables import heading
+
+    if metric not in set(table["metric"]):
+        raise KeyError(f"The table has no metric {metric!r}, but {', '.join(table['metric'].dropna().unique())}.")
+    part = numbers_of(table).xs(metric, level="metric")
+    settings = part.index.names
+    lines = list(part.groupby(level=0, sort=False)) if len(settings) > 1 else [(None, part)]
+    ax, is_own = own_axes(ax)
+    for number, (name, line) in enumerate(lines):
+        x = line.index.get_level_values(settings[-1])
+        places = np.arange(len(x))  # evenly spaced, whatever the values are
+        error = line["se"].fillna(0)
+        ax.errorbar(places, line["mean"], yerr=error, marker="o", capsize=2, color=colour(number), label=name)
+        ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in x])
+    ax.set(xlabel=settings[-1], ylabel=heading(metric))
+    if len(settings) > 1:
+        ax.legend(title=settings[0], frameon=False)
+    return finish(ax, is_own, show, save)

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from sccountsdiff import CountsDiffImputer, pl
+from sccountsdiff.pl._figure import ORANGE
+
+
+def shown(ax):
+    """What the heat map shows, with the names of its rows."""
+    return [label.get_text() for label in ax.get_yticklabels()], np.asarray(ax.images[0].get_array())
+
+
+class TestForward:
+    def test_goes_from_the_cell_to_nothing_and_never_up(self, model, dense, ax):
+        pl.forward_walk(model, 7, n_steps=6, ax=ax)
+        genes, values = shown(ax)
+        cell = dense(model.adata.X)[7]
+        assert values.shape == (20, 7)
+        np.testing.assert_array_equal(values[:, 0], cell[model.adata.var_names.get_indexer(genes)])
+        assert (np.diff(values[:, 0]) <= 0).all(), "highest genes first"
+        assert (values[:, -1] == 0).all() and (np.diff(values, axis=1) <= 0).all()
+        assert (values == np.rint(values)).all()
+
+    def test_thins_to_the_share_of_the_schedule(self, model, ax):
+        model.adata.X[0] = 10_000
+        pl.forward_walk(model, 0, n_steps=4, ax=ax)
+        share = shown(ax)[1].mean(0) / 10_000
+        p = np.cos(np.pi / 2 * np.linspace(0, 1, 5)) ** 2
+        # 20 genes of 10,000 counts: four standard errors of a share of 200,000 are below .005.
+        np.testing.assert_allclose(share, p, atol=0.005)
+
+    def test_seed_decides(self, model):
+        walks = [shown(pl.forward_walk(model, 1, seed=seed, show=False))[1] for seed in (0, 0, 1)]
+        np.testing.assert_array_equal(walks[0], walks[1])
+        assert (walks[0] != walks[2]).any()
+
+
+class TestReverse:
+    GENES = ("gene3", "gene11", "gene0", "gene5")
+
+    def test_hidden_genes_are_born_and_observed_ones_stay(self, model, dense, ax):
+        pl.reverse_walk(model, "cell4", self.GENES, hidden=["gene11", "gene5", "gene1"], n_steps=5, seed=2, ax=ax)
+        genes, values = shown(ax)
+        assert genes == ["gene3", "gene0", "gene11", "gene5"], "observed first"
+        cell = dense(model.adata.X)[4][model.adata.var_names.get_indexer(genes)]
+        np.testing.assert_array_equal(values[:, -1], cell)
+        np.testing.assert_array_equal(values[:2], np.repeat(cell[:2, None], 7, axis=1))
+        assert (values[2:, 0] == 0).all(), "nothing at t = 1"
+        colours = [to_rgb(label.get_color()) == to_rgb(ORANGE) for label in ax.get_yticklabels()]
+        assert colours == [False, False, True, True]
+        labels = [label.get_text() for label in ax.get_xticklabels()]
+        assert labels == ["1", "0.8", "0.6", "0.4", "0.2", "0", "truth"]
+
+    def test_ends_at_what_imputation_returns(self, model, dense, ax):
+        sites = np.zeros(model.adata.shape, dtype=bool)
+        sites[9, 5:12] = True
+        hidden = list(model.adata.var_names[5:12])
+        pl.reverse_walk(model, 9, hidden, hidden=hidden, n_steps=6, seed=8, ax=ax, attrition=0.1)
+        options = {"n_samples": 1, "n_steps": 6, "seed": 8, "attrition": 0.1, "key_added": None, "silent": True}
+        imputed = dense(model.impute(indices=[9], sites=sites, **options))
+        np.testing.assert_array_equal(shown(ax)[1][:, -2], imputed[0, 5:12])
+
+    def test_share_is_hidden_at_random_and_nothing_is_written(self, model):
+        layers = set(model.adata.layers)
+        ax = pl.reverse_walk(model, 0, hidden=1.0, n_steps=2, show=False)
+        assert all(to_rgb(label.get_color()) == to_rgb(ORANGE) for label in ax.get_yticklabels())
+        some = [
+            [to_rgb(label.get_color()) == to_rgb(ORANGE) for label in pl.reverse_walk(model, 0, seed=s, show=False).get_yticklabels()]
+            for s in range(5)
+        ]  # fmt: skip
+        # 100 genes, each hidden with probability a half: five standard errors are .25.
+        assert 0.25 < np.mean(some) < 0.75
+        assert set(model.adata.layers) == layers and "sccountsdiff" not in model.adata.uns
+
+    def test_long_walks_label_few_columns(self, model, ax):
+        pl.reverse_walk(model, 0, n_steps=50, ax=ax)
+        labels = [label.get_text() for label in ax.get_xticklabels()]
+        assert len(labels) == 52 and labels[-1] == "truth"
+        assert sum(label != "" for label in labels) <= 21
+
+
+@pytest.mark.parametrize("walk", [pl.forward_walk, pl.reverse_walk])
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cell": 50}, IndexError, "among the 50 cells, not 50"),
+        ({"cell": "nobody"}, KeyError, "'nobody' is not in adata.obs_names"),
+        ({"genes": ["gene0", "gen1"]}, KeyError, "no gene 'gen1'"),
+    ],
+)
+def test_what_is_not_there_is_named(model, walk, arguments, error, message):
+    with pytest.raises(error, match=message):
+        walk(model, **arguments, show=False)
+
+
+def test_hidden_genes_must_be_known_and_shares_be_shares(model):
+    with pytest.raises(KeyError, match="no gene 'gen1'"):
+        pl.reverse_walk(model, hidden=["gen1"], show=False)
+    with pytest.raises(ValueError, match="share above 0 and up to 1, not 50"):
+        pl.reverse_walk(model, hidden=50, show=False)
+
+
+def test_a_model_without_data(saved):
+    model = CountsDiffImputer.load(saved, adata=False, accelerator="cpu")
+    with pytest.raises(ValueError, match="loaded without data"):
+        pl.forward_walk(model)
