@@ -1,10 +1,14 @@
 """Sphinx configuration."""
 
 import os
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
 
 from sphinx.ext import autosummary
 from sphinx.ext.napoleon import NumpyDocstring
+
+sys.path.append(str(Path(__file__).parent / "_ext"))
 
 project = "sccountsdiff"
 author = "sccountsdiff developers"
@@ -21,8 +25,10 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinxcontrib.bibtex",
+    "generated",  # docs/_ext
+    "tutorials",  # docs/_ext
 ]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_generated", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
 default_role = "literal"
 

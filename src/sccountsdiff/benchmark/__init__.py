@@ -1,6 +1,16 @@
 """Benchmark of imputation methods: missingness, metrics and methods, each a small registered thing."""
 
-from sccountsdiff.benchmark import baselines, datasets, downstream, metrics, missingness, preprocessing, sweeps, tables
+from sccountsdiff.benchmark import (
+    baselines,
+    datasets,
+    downstream,
+    metrics,
+    missingness,
+    paper,
+    preprocessing,
+    sweeps,
+    tables,
+)
 from sccountsdiff.benchmark.baselines import list_methods
 from sccountsdiff.benchmark.metrics import list_metrics
 from sccountsdiff.benchmark.report import report
@@ -14,6 +24,7 @@ __all__ = [
     "list_metrics",
     "metrics",
     "missingness",
+    "paper",
     "preprocessing",
     "report",
     "run",

@@ -8,7 +8,7 @@ from types import ModuleType
 
 EXTRAS = {
     "benchmark": ("igraph", "leidenalg", "sklearn", "torchmetrics", "xgboost"),
-    "forest": ("ForestDiffusion",),
+    "forest": ("ForestDiffusion", "catboost", "lightgbm", "xgboost"),
     "images": ("PIL", "diffusers", "torchmetrics"),
 }
 """What each extra of the package must bring, by the names under which it is imported."""

@@ -248,7 +248,7 @@ def _fit(
 ) -> tuple[Baseline | Exception, Usage]:
     """The fitted method, or the error that it raised."""
     method = deepcopy(method)
-    key = getattr(method, "training_key", None)
+    key = method.training_key
     if key in trained:
         other, usage = trained[key]
         return method.take_over(other), usage

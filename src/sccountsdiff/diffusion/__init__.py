@@ -7,7 +7,7 @@ from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, n
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_known
 from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
-from sccountsdiff.diffusion.sampling import Move, reverse_walk, sample
+from sccountsdiff.diffusion.sampling import Move, follow, reverse_walk, sample
 from sccountsdiff.diffusion.schedules import Blackout, Cosine, Fisher, Schedule, get_schedule, register_schedule
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "birth_probability",
     "count_loss",
     "draw_births",
+    "follow",
     "get_attrition",
     "get_schedule",
     "guide",

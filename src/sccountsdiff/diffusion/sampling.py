@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from itertools import count
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from sccountsdiff.diffusion.rounding import draw_births
 from sccountsdiff.diffusion.schedules import Schedule
 
 Final = Literal["sample", "mean"]
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,45 @@ def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> li
         for repeat in range(n_resamples):
             walk += [back, *stretch] if repeat else stretch
     return walk
+
+
+def follow(
+    walk: list[Move],
+    state: State,
+    towards_data: Callable[[State, int], State],
+    into_noise: Callable[[State, int], State],
+    on_move: Callable[[Move, State], None] | None = None,
+) -> State:
+    """Make the moves of a walk one after the other, whatever it is that is diffused.
+
+    Parameters
+    ----------
+    walk
+        Moves (:func:`reverse_walk`).
+    state
+        Where the walk starts.
+    towards_data, into_noise
+        The state after move number ``k``, from the state before it and ``k``: for moves back in time, and for jumps into
+        the noise. They return a new state and leave the old one as it is.
+    on_move
+        Called with every move and the state after it.
+
+    Returns
+    -------
+    The state at the end.
+
+    Examples
+    --------
+    >>> from sccountsdiff.diffusion import follow, reverse_walk
+    >>> walk = reverse_walk(2, n_resamples=2)
+    >>> follow(walk, "", lambda path, k: path + f" {walk[k].s}", lambda path, k: path + f" ({walk[k].s})")
+    ' 0.5 (1.0) 0.5 0.0 (0.5) 0.0'
+    """
+    for number, move in enumerate(walk):
+        state = into_noise(state, number) if move.s > move.t else towards_data(state, number)
+        if on_move is not None:
+            on_move(move, state)
+    return state
 
 
 def sample(
@@ -117,27 +158,33 @@ def sample(
     times = schedule.snap(torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64))  # (moves, 2)
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
+    survival = schedule.survival(times)
     fill = status == NOISED
-    x = torch.zeros_like(x0)
-    n_denoised = 0
-    for number, (move, (p_t, p_s)) in enumerate(zip(walk, schedule.survival(times), strict=True)):
-        if move.s > move.t:
-            x[fill] = thin(x[fill], float(p_s / p_t), generator)
-        else:
-            shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
-            t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
-            prediction = denoise(shown, seen_as, t)[fill]
-            sigma = attrition.sigma(p_t, p_s, n_denoised)
-            beta = _per_entry(birth_probability(p_t, p_s, sigma), x, fill)
-            stay = survivors(x[fill], _per_entry(sigma, x, fill), generator)
-            if final == "mean" and number == len(walk) - 1:
-                x[fill] = stay + beta * prediction.mean
-            else:
-                x[fill] = stay + draw_births(prediction, beta, rounding, generator)
-            n_denoised += 1
-        if on_move is not None:
-            on_move(move, x.clone())
+    n_denoised = count()
+
+    def towards_data(x: Tensor, number: int) -> Tensor:
+        p_t, p_s = survival[number]
+        shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
+        t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
+        prediction = denoise(shown, seen_as, t)[fill]
+        sigma = attrition.sigma(p_t, p_s, next(n_denoised))
+        beta = _per_entry(birth_probability(p_t, p_s, sigma), x, fill)
+        stay = survivors(x[fill], _per_entry(sigma, x, fill), generator)
+        if final == "mean" and number == len(walk) - 1:
+            return _filled_in(x, fill, stay + beta * prediction.mean)
+        return _filled_in(x, fill, stay + draw_births(prediction, beta, rounding, generator))
+
+    def into_noise(x: Tensor, number: int) -> Tensor:
+        p_t, p_s = survival[number]
+        return _filled_in(x, fill, thin(x[fill], float(p_s / p_t), generator))
+
+    x = follow(walk, torch.zeros_like(x0), towards_data, into_noise, on_move)
     return torch.where(status > 0, x0, x)
+
+
+def _filled_in(x: Tensor, fill: Tensor, values: Tensor) -> Tensor:
+    """A copy of the state with other values in the entries to be filled in."""
+    return x.masked_scatter(fill, values.to(x.dtype))
 
 
 def _per_entry(value: Tensor, x: Tensor, fill: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class AttentionBlock(nn.Module):
 class Transformer(Backbone):
     """Gene-token transformer: gene embedding plus projected value, with tokens for time, depth and covariates.
 
-    The paper's settings are width 64 with 4 heads (heart) and width 128 with 8 heads (fetus), 3 layers each.
+    The paper's settings are width 64 with 4 heads (fetus) and width 128 with 8 heads (heart), 3 layers each.
 
     Parameters
     ----------

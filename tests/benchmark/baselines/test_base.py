@@ -18,6 +18,17 @@ SMALL = {
     "scvi": SCVI,
     "scvi_refined": SCVI | {"n_rounds": 2},
     "knn_mean": {"n_neighbors": 5},
+    "magic": {"n_neighbors": 5},
+    "alra": {"rank": 2},
+    "knn_smoothing": {"n_neighbors": 8},
+    "sklearn_knn": {"n_neighbors": 5},
+    "sklearn_iterative": {"max_iter": 2},
+    "gain": {"n_hidden": 8, "max_epochs": 2},
+    "dca": {"n_hidden": (8, 4, 8), "max_epochs": 2},
+    "hivae_poisson": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},
+    "hivae_gaussian": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},
+    "scidpms": {"n_hidden": 8, "n_layers": 1, "n_heads": 2, "n_levels": 10, "n_steps": 3, "max_epochs": 1},
+    "remdm": {"n_hidden": 8, "n_layers": 1, "n_steps": 3, "max_epochs": 1},
     "countsdiff": MLP | {"n_steps": 2},
     "countsdiff_mean": MLP,
     "countsdiff_paper": TRANSFORMER,
@@ -214,3 +225,21 @@ def test_registration():
     with pytest.raises(KeyError, match="did you mean 'gene_mean'"):
         get_baseline("gene_means")
     assert "dummy" not in BASELINES
+
+
+def test_methods_that_differ_in_imputation_only_share_a_fit(cells, sites):
+    small = {"n_hidden": 8, "n_latent": 2, "max_epochs": 2, "n_posterior": 2}
+    plain, refined, wider = (
+        get_baseline("scvi")(**small),
+        get_baseline("scvi_refined")(**small),
+        get_baseline("scvi")(**(small | {"n_latent": 3})),
+    )
+    assert plain.training_key == refined.training_key != wider.training_key
+    assert get_baseline("zero")().training_key is None
+    plain.fit(cells[:60], covariates=["type"])
+    shared = refined.take_over(plain).impute(cells[60:], sites)
+    alone = get_baseline("scvi_refined")(**small).fit(cells[:60], covariates=["type"]).impute(cells[60:], sites)
+    np.testing.assert_array_equal(shared, alone)
+    assert refined.n_rounds == 5 and not np.array_equal(shared, plain.impute(cells[60:], sites))
+    with pytest.raises(ValueError, match="other settings"):
+        wider.take_over(plain)

@@ -46,7 +46,7 @@ class CovariateCoder:
                 for key in covariates
                 if key not in continuous
             },
-            {key: (float(covariates[key].mean()), float(covariates[key].std(ddof=0)) or 1.0) for key in continuous},
+            {key: _moments(covariates[key].to_numpy(float)) for key in continuous},
         )
 
     def __call__(self, covariates: pd.DataFrame) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,3 +102,9 @@ class CovariateEmbedding(nn.Module):
         if self.continuous is not None:
             total = total + self.continuous(continuous)
         return total.masked_fill(null[:, None], 0.0)
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation; 1 if that is nothing but rounding."""
+    mean, sd = float(values.mean()), float(values.std())
+    return mean, sd if sd > 1e-9 * abs(mean) else 1.0

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import lightning.pytorch as pl
 import numpy as np
@@ -107,7 +107,7 @@ class TorchBaseline(Baseline):
     n_warmup_steps: int = 100
     validation_share: float = 0.1
     progress: bool = False
-    trainer_kwargs: dict[str, Any] = field(default_factory=dict)
+    trainer_kwargs: dict[str, object] = field(default_factory=dict)
 
     max_gradient_norm: ClassVar[float] = 1.0
 
@@ -137,6 +137,7 @@ class TorchBaseline(Baseline):
             callbacks.append(BestAverage(decay=self.ema_decay or 0.0, monitor=VALIDATION))
         settings = {
             "max_epochs": self.max_epochs,
+            "devices": 1,  # several would start further processes, each with the script of the user
             "callbacks": callbacks,
             "enable_progress_bar": self.progress,
             "enable_model_summary": False,

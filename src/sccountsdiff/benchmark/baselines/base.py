@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy import sparse
 from sccountsdiff._registry import Registry
 from sccountsdiff.benchmark._optional import missing_packages
 
+GROUPS = ["naive", "specialised", "generative"]
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")
 
 
@@ -210,6 +211,26 @@ class Baseline(ABC):
             raise ValueError(f"Method {self.name!r} filled in values that are negative or not finite.")
         return answer
 
+    @property
+    def training_key(self) -> str | None:
+        """All that training depends on: methods with the same key can share one fit.
+
+        Settings that only matter for imputation are fields with ``"sampling"`` in their metadata. ``None`` if there are none.
+        """
+        settings = fields(self) if is_dataclass(self) else ()
+        if not any("sampling" in setting.metadata for setting in settings):
+            return None
+        kept = {s.name: getattr(self, s.name) for s in settings if "sampling" not in s.metadata}
+        return repr((self.uses_covariates, self.uses_mask, kept))
+
+    def take_over(self, fitted: Baseline) -> Baseline:
+        """Use what another method with the same :attr:`training_key` has learnt, instead of fitting again."""
+        if self.training_key is None or self.training_key != fitted.training_key:
+            raise ValueError(f"{fitted!r} was trained with other settings than {self!r}.")
+        settings = {setting.name for setting in fields(self)}
+        self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
+        return self
+
     @abstractmethod
     def _fit(self, cells: Cells, seed: int) -> None:
         """Learn from training cells."""
@@ -301,7 +322,7 @@ def get_baseline(name: str) -> type[Baseline]:
 
 
 def list_methods() -> pd.DataFrame:
-    """All registered methods, one row each, with what they declare about themselves.
+    """All registered methods, one row each, with what they declare about themselves; naive ones first, generative ones last.
 
     Examples
     --------
@@ -321,4 +342,5 @@ def list_methods() -> pd.DataFrame:
         for name in BASELINES
         for method in [BASELINES[name]]
     }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+    table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+    return table.sort_values("group", key=lambda group: group.map(GROUPS.index), kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -69,20 +69,6 @@ class CountsDiff(Baseline):
     draws: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
     uses_mask: ClassVar[bool] = True
-
-    @property
-    def training_key(self) -> str:
-        """All that the trained model depends on; methods with the same key differ only in sampling."""
-        settings = {f.name: getattr(self, f.name) for f in fields(self) if "sampling" not in f.metadata}
-        return repr((self.uses_covariates, settings))
-
-    def take_over(self, fitted: CountsDiff) -> CountsDiff:
-        """Use the trained model of another method with the same :attr:`training_key`, instead of training again."""
-        if self.training_key != fitted.training_key:
-            raise ValueError(f"{fitted!r} was trained with other settings than {self!r}.")
-        settings = {f.name for f in fields(self)}
-        self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
-        return self
 
     def _fit(self, cells: Cells, seed: int) -> None:
         covariates = cells.covariates

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 PSEUDO_COUNT = 10.0
 
@@ -39,3 +41,19 @@ def depth_factor(
     due = np.sum(np.broadcast_to(expected, counts.shape), axis=1, where=observed, keepdims=True, dtype=np.float64)
     due = due + pseudo_count
     return np.divide(seen + pseudo_count, due, out=np.ones_like(due), where=due > 0)
+
+
+def batch_depth(counts: Tensor, observed: Tensor, expected: Tensor, pseudo_count: float = PSEUDO_COUNT) -> Tensor:
+    """What :func:`depth_factor` is, of tensors; (cells, 1).
+
+    Examples
+    --------
+    >>> import torch
+    >>> counts, observed = torch.tensor([[4.0, 7.0], [0.0, 0.0]]), torch.tensor([[True, False], [False, False]])
+    >>> batch_depth(counts, observed, torch.tensor([2.0, 5.0]), pseudo_count=0.5).tolist()
+    [[1.7999999523162842], [1.0]]
+    """
+    seen = torch.where(observed, counts, 0.0).sum(dim=1, keepdim=True)
+    due = torch.where(observed, expected, 0.0).sum(dim=1, keepdim=True)
+    due = due + pseudo_count
+    return torch.where(due > 0, (seen + pseudo_count) / due, 1.0)

@@ -67,9 +67,9 @@ class SCVIBaseline(Baseline):
     n_hidden: int = 128
     n_layers: int = 1
     max_epochs: int | None = None
-    n_posterior: int = 10
-    n_rounds: int = 1
-    pseudo_count: float = PSEUDO_COUNT
+    n_posterior: int = field(default=10, metadata={"sampling": True})
+    n_rounds: int = field(default=1, metadata={"sampling": True})
+    pseudo_count: float = field(default=PSEUDO_COUNT, metadata={"sampling": True})
     batch_size: int = 128
     train_kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -148,7 +148,7 @@ class SCVIBaseline(Baseline):
 class SCVIRefined(SCVIBaseline):
     """scVI that encodes each cell five times, with its own expectations in place of the hidden entries.
 
-    A cell with zeros in place of half of its entries is like no cell that the encoder was trained on. Feeding the expected
+    It shares the trained model of :class:`SCVIBaseline`. A cell with zeros in place of half of its entries is like no cell that the encoder was trained on. Feeding the expected
     counts back brings it closer to one.
 
     Examples
@@ -157,6 +157,6 @@ class SCVIRefined(SCVIBaseline):
     5
     """
 
-    n_rounds: int = 5
+    n_rounds: int = field(default=5, metadata={"sampling": True})
 
     name: ClassVar[str] = "scvi_refined"

@@ -1,0 +1,103 @@
+"""Pages' parts that are made from the package and from saved results when the documentation is built.
+
+They are written to ``docs/_generated`` as Markdown, which pages include: a card for each imputation method, and the tables
+of the saved comparison.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from sccountsdiff.benchmark.baselines import get_baseline, list_methods
+from sccountsdiff.benchmark.tables import summarise, to_markdown, to_table
+
+DOCS = Path(__file__).parents[1]
+RESULTS = DOCS / "benchmarks" / "results"
+COMPARISONS = {"kang": "Kang", "onek1k": "OneK1K"}
+SETTINGS = {
+    ("all", "mcar"): "MCAR 50 %, all entries",
+    ("paper", "mcar"): "MCAR 50 %, believed entries",
+    ("paper", "mnar_low"): "MNAR 25 % low, believed entries",
+    ("paper", "mnar_high"): "MNAR 25 % high, believed entries",
+}
+POINTWISE_AND_DISTRIBUTIONAL = [
+    "rmse", "mae", "bias", "r2", "spearman", "pearson", "energy_distance", "mmd", "sliced_wasserstein", "scfid",
+]  # fmt: skip
+
+
+def cards(group: str) -> str:
+    """A grid with a card for each method of a group."""
+    methods = list_methods()
+    parts = ["::::{grid} 1 1 2 2", ":gutter: 3", ""]
+    for name, row in methods[methods["group"] == group].iterrows():
+        kind = get_baseline(name)
+        badges = [
+            text
+            for text, holds in {
+                "{bdg-primary}`draws`": row["draws"],
+                "{bdg-secondary}`uses covariates`": row["uses_covariates"],
+                "{bdg-secondary}`learns from incomplete cells`": row["uses_mask"],
+                "{bdg-warning}`needs weights`": row["needs_weights"],
+            }.items()
+            if holds
+        ] + [f"{{bdg-info}}`extra: {extra}`" for extra in row["requires"]]
+        parts += [
+            f":::{{grid-item-card}} `{name}`",
+            f":link: sccountsdiff.benchmark.baselines.{kind.__name__}",
+            ":link-type: any",
+            "",
+            row["summary"].replace("``", "`"),
+            *(["+++", " ".join(badges)] if badges else []),
+            ":::",
+            "",
+        ]
+    return "\n".join([*parts, "::::", ""])
+
+
+def comparison(name: str) -> str:
+    """Tabs with the tables of one data set, one for each protocol and pattern."""
+    results = pd.read_csv(RESULTS / f"comparison_{name}.csv")
+    summary = summarise(results)
+    parts = ["::::{tab-set}", ""]
+    for (protocol, pattern), title in SETTINGS.items():
+        is_pattern = summary["missingness"].str.partition("(")[0] == pattern
+        part = summary[(summary["protocol"] == protocol) & is_pattern]
+        others = [metric for metric in dict.fromkeys(part["metric"]) if metric not in POINTWISE_AND_DISTRIBUTIONAL]
+        parts += [f":::{{tab-item}} {title}", ""]
+        parts += [to_markdown(to_table(part, metrics)) for metrics in (POINTWISE_AND_DISTRIBUTIONAL, others)]
+        parts += [":::", ""]
+    return "\n".join([*parts, "::::", ""])
+
+
+def costs(name: str) -> str:
+    """Time and memory of each method, and what failed."""
+    results = pd.read_csv(RESULTS / f"comparison_{name}.csv")
+    done = results[results["metric"].notna() & (results["group"] != "reference")]
+    columns = {"fit_seconds": "fit [s]", "impute_seconds": "impute [s]", "peak_memory_mb": "peak memory [MB]"}
+    means = done.groupby(["method", "n_samples"], sort=False)[list(columns)].mean().rename(columns=columns).round(1)
+    lines = ["| method | draws | " + " | ".join(columns.values()) + " |", "|---" * 5 + "|"]
+    lines += [f"| {m} | {n} | " + " | ".join(f"{v:g}" for v in row) + " |" for (m, n), *row in means.itertuples()]
+    failures = results[results["error"].notna()].drop_duplicates(["method", "error"])
+    lines += ["", *(f"- `{row.method}` failed. {row.error}" for row in failures.itertuples()), ""]
+    return "\n".join(lines)
+
+
+def write(app=None) -> None:
+    """Write all parts."""
+    folder = DOCS / "_generated"
+    folder.mkdir(exist_ok=True)
+    texts = {f"methods_{group}.md": cards(group) for group in ("naive", "specialised", "generative")}
+    for name in COMPARISONS:
+        texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
+    for file, text in texts.items():
+        path = folder / file
+        if not path.exists() or path.read_text() != text:  # what has not changed is not built again
+            path.write_text(text)
+
+
+def setup(app):
+    """Write the parts before pages are read."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True}

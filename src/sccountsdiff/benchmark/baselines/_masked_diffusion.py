@@ -1,0 +1,134 @@
+"""Masked (absorbing) diffusion of classes with remasking: the mathematics of ReMDM, in its symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.diffusion import (
+    Cap,
+    Move,
+    Rescale,
+    birth_probability,
+    follow,
+    max_attrition,
+)
+
+MASK = -1
+"""Code of an entry that is masked; classes are 0, 1, ..."""
+
+Remasking = Literal["rescale", "cap", "conf"]
+REMASKING = ("rescale", "cap", "conf")
+
+
+class State(NamedTuple):
+    """Codes (cells, genes), and the probability that each had when it was drawn."""
+
+    codes: Tensor
+    confidence: Tensor
+
+
+def remasking_rates(
+    remasking: Remasking, eta: float, alpha_t: Tensor, alpha_s: Tensor, state: State, fill: Tensor
+) -> Tensor:
+    """Probability that an entry which is not masked is masked again in the step from t to s.
+
+    ReMDM's sigma is what CountsDiff calls attrition, with the same bound ``sigma_max``: ``"rescale"`` takes the share
+    ``eta`` of it, ``"cap"`` keeps it below ``eta``. ``"conf"`` splits what ``"rescale"`` would take among the entries
+    of a cell, more to those that were less probable when they were drawn; masked entries get 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> state = State(torch.tensor([[3, 5, MASK]]), torch.tensor([[0.9, 0.9, 1.0]]))
+    >>> alpha_t, alpha_s, fill = torch.tensor(0.5), torch.tensor(0.75), torch.ones(1, 3, dtype=torch.bool)
+    >>> remasking_rates("conf", 1.0, alpha_t, alpha_s, state, fill).tolist()
+    [[0.25, 0.25, 0.0]]
+    >>> remasking_rates("cap", 0.25, alpha_t, alpha_s, state, fill).item()
+    0.25
+    """
+    if remasking == "conf":
+        decoded = fill & (state.codes != MASK)
+        share = torch.where(decoded, -state.confidence, -torch.inf).softmax(dim=1)
+        return torch.where(decoded, share * eta * max_attrition(alpha_t, alpha_s), 0.0)
+    return (Rescale(eta) if remasking == "rescale" else Cap(eta)).sigma(alpha_t, alpha_s)
+
+
+def sample_masked(
+    log_law: Callable[[Tensor, Tensor], Tensor],
+    walk: list[Move],
+    x0: Tensor,
+    known: Tensor,
+    fill: Tensor,
+    *,
+    remasking: Remasking = "rescale",
+    eta: float = 0.0,
+    show: Literal["clean", "noised"] = "clean",
+    generator: torch.Generator | None = None,
+    on_move: Callable[[Move, State], None] | None = None,
+) -> Tensor:
+    """Walk from all masked to none, holding on to what is known (RePaint).
+
+    Parameters
+    ----------
+    log_law
+        Log-probabilities (entries, classes) for codes (cells, genes) and a boolean matrix of the entries that are
+        asked for.
+    walk
+        Moves from t = 1 to t = 0 (:func:`~sccountsdiff.diffusion.reverse_walk`).
+    x0
+        Codes (cells, genes); only the known ones are looked at.
+    known, fill
+        Boolean (cells, genes): what is known, and what is to be filled in. All else stays masked.
+    remasking, eta
+        Remasking schedule, see :func:`remasking_rates`. Without remasking (``eta=0``) this is MDLM's sampler.
+    show
+        Whether the network sees known entries as they are (``"clean"``), or masked as often as the others
+        (``"noised"``).
+    generator
+        Source of randomness.
+    on_move
+        Called with every move and the state after it.
+
+    Returns
+    -------
+    Codes, (cells, genes).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import reverse_walk
+    >>> always_two = lambda codes, entries: torch.tensor([0.0, 0.0, 1.0]).log().expand(int(entries.sum()), 3)
+    >>> known = torch.tensor([[True, False, False]])
+    >>> fill = torch.tensor([[False, True, False]])
+    >>> sample_masked(always_two, reverse_walk(3), torch.tensor([[7, 0, 0]]), known, fill).tolist()
+    [[7, 2, -1]]
+    """
+    alphas = 1 - torch.tensor([(move.t, move.s) for move in walk], device=x0.device)  # MDLM's log-linear schedule
+    uniform = lambda: torch.rand(x0.shape, generator=generator, device=x0.device)
+
+    def towards_data(state: State, number: int) -> State:
+        alpha_t, alpha_s = alphas[number]
+        shown = known if show == "clean" else known & (uniform() < alpha_t)
+        sigma = remasking_rates(remasking, eta, alpha_t, alpha_s, state, fill)
+        is_masked, chance = state.codes == MASK, uniform()
+        reveal = fill & is_masked & (chance < birth_probability(alpha_t, alpha_s, sigma))
+        codes = state.codes.masked_fill(~is_masked & (chance < sigma), MASK)
+        if not reveal.any():
+            return State(codes, state.confidence)
+        law = log_law(torch.where(shown, x0, state.codes), reveal).exp()
+        drawn = torch.multinomial(law, 1, generator=generator)
+        return State(
+            codes.masked_scatter(reveal, drawn),
+            state.confidence.masked_scatter(reveal, law.gather(1, drawn)),
+        )
+
+    def into_noise(state: State, number: int) -> State:
+        alpha_t, alpha_s = alphas[number]
+        return state._replace(codes=state.codes.masked_fill(uniform() >= alpha_s / alpha_t, MASK))
+
+    start = State(torch.full_like(x0, MASK), torch.ones(x0.shape, device=x0.device))
+    return torch.where(known, x0, follow(walk, start, towards_data, into_noise, on_move).codes)

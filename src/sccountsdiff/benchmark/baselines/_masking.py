@@ -1,0 +1,83 @@
+"""What masked auto-encoders of gene expression share: hiding, packing of tokens, and a budget of steps."""
+
+from __future__ import annotations
+
+import math
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.benchmark.baselines._torch import TorchBaseline
+from sccountsdiff.benchmark.baselines.base import Cells
+
+
+@dataclass(eq=False)
+class MaskedAutoEncoder(TorchBaseline):
+    """A torch baseline that hides entries of its training cells and learns to predict them.
+
+    Parameters
+    ----------
+    hidden_shares
+        Shares of the genes that are hidden in training; each cell of a batch gets one of them by chance.
+    max_steps
+        Steps at most, rounded up to whole epochs, so that the last ones are validated too.
+    """
+
+    hidden_shares: tuple[float, ...] = (0.25, 0.5, 0.75)
+    max_steps: int = 1000
+
+    def __post_init__(self) -> None:
+        if not self.hidden_shares or not all(0 < share < 1 for share in self.hidden_shares):
+            raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
+
+    def _train(self, cells: Cells, seed: int) -> None:
+        n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
+        shortened = copy(self)  # trains the same network
+        shortened.max_epochs = min(self.max_epochs, n_epochs)
+        TorchBaseline._train(shortened, cells, seed)
+        self.history = shortened.history
+
+
+def hide(observed: Tensor, shares: Tensor) -> Tensor:
+    """Hide observed entries of each cell at random, a share of them drawn from ``shares``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> observed = torch.tensor([[True, False, True, True]])
+    >>> bool((hide(observed, torch.tensor([0.5])) & ~observed).any())
+    False
+    """
+    share = shares[torch.randint(len(shares), (len(observed), 1), device=observed.device)]
+    return observed & (torch.rand(observed.shape, device=observed.device) < share)
+
+
+def pack(wanted: Tensor, n_max: int | None = None) -> tuple[Tensor, Tensor]:
+    """Indices of the wanted genes of each cell, padded to the largest number of any cell.
+
+    Parameters
+    ----------
+    wanted
+        Boolean (cells, genes).
+    n_max
+        Tokens at most; of a cell with more a random choice is kept. Default: all.
+
+    Returns ------- Indices of genes (cells, tokens), and a boolean matrix that is ``False`` where they are padding.
+    There is always at least one token.
+
+    Examples
+    --------
+    >>> import torch
+    >>> index, valid = pack(torch.tensor([[False, True, False], [True, True, False]]))
+    >>> index[valid].tolist(), valid.tolist()
+    ([1, 0, 1], [[True, False], [True, True]])
+    """
+    longest = max(int(wanted.sum(dim=1).max()), 1)
+    rank = wanted.float()
+    if n_max is not None and longest > n_max:
+        longest = n_max
+        rank = rank + 0.5 * torch.rand_like(rank)
+    index = rank.argsort(dim=1, descending=True, stable=True)[:, :longest]
+    return index, wanted.gather(1, index)

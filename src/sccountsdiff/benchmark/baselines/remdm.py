@@ -1,0 +1,228 @@
+"""ReMDM: masked diffusion in which every count is a class, and entries may be masked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sccountsdiff.benchmark.baselines._count_classes import CountClasses
+from sccountsdiff.benchmark.baselines._covariates import CovariateEmbedding
+from sccountsdiff.benchmark.baselines._masked_diffusion import MASK, REMASKING, Remasking, sample_masked
+from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.diffusion import reverse_walk
+from sccountsdiff.nn.mlp import AdaptiveBlock
+
+EARLIEST = 1e-3
+"""Earliest time in training; the weight of the loss is one over the time."""
+
+
+class ReMDMNetwork(Network):
+    """The law of masked counts, given those that are not masked: a residual MLP over all genes at once.
+
+    A class is ``rank`` numbers on the way in. On the way out each gene gets ``rank`` numbers, and their products with
+    those of a class, added to a bias of gene and class, are its logits.
+
+    Parameters
+    ----------
+    classes
+        Classes of counts.
+    frequencies
+        Share of each class in each gene, (genes, classes): what the untrained network predicts.
+    covariates
+        Embedding of the covariates, ``n_hidden`` wide.
+    n_layers, rank, dropout
+        Size of the network.
+    p_uncond
+        Share of the cells that are seen without covariates in training.
+    """
+
+    def __init__(
+        self,
+        classes: CountClasses,
+        frequencies: Tensor,
+        covariates: CovariateEmbedding,
+        n_layers: int,
+        rank: int,
+        dropout: float,
+        p_uncond: float,
+    ):
+        super().__init__()
+        n_genes, n_hidden = len(frequencies), covariates.n_hidden
+        self.classes = classes
+        self.covariates = covariates
+        self.p_uncond = p_uncond
+        # Smooth functions of the log count to start with: neighbouring counts are alike.
+        position = torch.log1p(torch.arange(len(classes))) / np.log1p(classes.last) * torch.pi
+        basis = torch.cos(position[:, None] * torch.arange(1, rank + 1))  # (classes, rank)
+        self.embed = nn.Embedding.from_pretrained(torch.cat([torch.zeros(1, rank), basis]), freeze=False)
+        self.encoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(n_genes * rank, n_hidden))
+        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(n_layers))
+        self.decoder = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_genes * rank))
+        nn.init.zeros_(self.decoder[1].weight)
+        nn.init.zeros_(self.decoder[1].bias)
+        self.class_vectors = nn.Parameter(basis.clone())
+        self.bias = nn.Parameter(frequencies.log())
+
+    def forward(self, codes: Tensor, batch: Batch, null: Tensor) -> Tensor:
+        """Numbers for each gene, (cells, genes, rank); ``null`` are the cells seen without covariates."""
+        condition = self.covariates(batch.categories, batch.continuous, null | batch.unseen)
+        h = self.encoder(self.embed(codes - MASK).flatten(1)) + condition
+        for block in self.blocks:
+            h = block(h, condition)
+        return self.decoder(h).unflatten(1, (codes.shape[1], -1))
+
+    def log_law(self, numbers: Tensor, entries: Tensor) -> Tensor:
+        """Log-probabilities (entries, classes) at the entries of a boolean matrix (cells, genes)."""
+        gene = entries.nonzero()[:, 1]
+        return (numbers[entries] @ self.class_vectors.T + self.bias[gene]).log_softmax(dim=1)
+
+    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+        """MDLM's bound on the negative log-likelihood, in nats per observed entry."""
+        n, device = len(batch), batch.counts.device
+        codes = self.classes.encode(batch.counts)
+        t = (torch.rand(1, device=device) + torch.arange(n, device=device) / n) % 1  # spread evenly: less noise
+        t = t.clamp_min(EARLIEST)[:, None]
+        targets = batch.observed & (torch.rand(codes.shape, device=device) < t)
+        null = torch.rand(n, device=device) < self.p_uncond
+        numbers = self(torch.where(batch.observed & ~targets, codes, MASK), batch, null)
+        log_law = self.log_law(numbers, targets).gather(1, codes[targets][:, None])[:, 0]
+        return -(log_law / t.expand(codes.shape)[targets]).sum() / batch.observed.sum().clamp_min(1)
+
+    def guided(self, batch: Batch, gamma: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The law for codes and entries under guidance: ``gamma log p(x | covariates) + (1 - gamma) log p(x)``."""
+        seen, unseen = (torch.full((len(batch),), null, device=batch.counts.device) for null in (False, True))
+
+        def log_law(codes: Tensor, entries: Tensor) -> Tensor:
+            if gamma in (0, 1):
+                return self.log_law(self(codes, batch, seen if gamma == 1 else unseen), entries)
+            conditional, unconditional = (self.log_law(self(codes, batch, null), entries) for null in (seen, unseen))
+            return (gamma * conditional + (1 - gamma) * unconditional).log_softmax(dim=1)
+
+        return log_law
+
+
+@register_baseline
+@dataclass(eq=False)
+class ReMDM(TorchBaseline):
+    """ReMDM (Wang et al. 2025): masked diffusion with a class for each count, and remasking in sampling.
+
+    In training each entry of a cell is masked with the same random probability, and a network learns the law of the
+    masked ones from the others; the loss is the bound of MDLM (Sahoo et al. 2024), cross-entropies weighted by one
+    over the masked share. Sampling starts with all entries to be filled in masked and reveals them over ``n_steps``
+    steps. Unlike MDLM, an entry that was revealed may be masked again and get another chance. Entries that are not
+    observed in training are always masked and never asked for. Covariates enter by classifier-free guidance. One
+    sample is one draw.
+
+    Differs from the original:
+
+    - The original is a transformer over tokens of text or images. Here a residual MLP sees all genes at once, and
+      logits are of low rank, which makes counts trainable on a laptop. The CountsDiff paper trains for 100,000 steps;
+      here ``max_epochs`` sets the budget, with early stopping.
+    - The largest counts share one class (see ``quantile``), which becomes one of the training counts in it.
+    - Known entries are shown as they are, which a masked model is trained for, and cells are walked through once.
+      ``known="noised"`` with ``n_resamples`` above 1 is RePaint as in the CountsDiff paper.
+    - There is no schedule that loops at a constant level of noise (ReMDM-loop), and no nucleus sampling.
+
+    Parameters
+    ----------
+    quantile
+        Training counts up to this quantile have a class of their own.
+    max_classes
+        Classes at most.
+    n_hidden, n_layers, rank, dropout
+        Size of the network.
+    p_uncond
+        Share of the cells that are seen without covariates in training.
+    n_steps
+        Steps in sampling.
+    remasking
+        ``"rescale"``, ``"cap"`` or ``"conf"``: how often an entry is masked again.
+    eta
+        Strength of the remasking, 0 to 1; 0 is MDLM. ReMDM's own ``"conf"`` has 1.
+    guidance
+        1 for the conditional model, 0 for the unconditional one, more for stronger guidance.
+    known
+        Whether known entries are shown as they are (``"clean"``) or masked as often as the others (``"noised"``).
+    n_resamples
+        How many times each step is walked (RePaint).
+    max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share
+        Training, as for all networks of the benchmark.
+    progress, trainer_kwargs
+        See :class:`lightning.pytorch.Trainer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> rng = np.random.default_rng(0)
+    >>> cells = AnnData(rng.poisson(2, (40, 6)).astype("float32"))
+    >>> sites = rng.random(cells.shape) < 0.5
+    >>> ReMDM(n_hidden=8, max_epochs=1, n_steps=3).fit(cells).impute(cells, sites, n_samples=3).shape
+    (3, 40, 6)
+    """
+
+    quantile: float = 0.9995
+    max_classes: int = 60
+    n_hidden: int = 256
+    n_layers: int = 2
+    rank: int = 6
+    dropout: float = 0.1
+    p_uncond: float = 0.2
+    n_steps: int = 32
+    remasking: Remasking = "rescale"
+    eta: float = 0.02
+    guidance: float = 1.0
+    known: Literal["clean", "noised"] = "clean"
+    n_resamples: int = 1
+    max_epochs: int = 50
+    ema_decay: float | None = 0.99
+
+    name: ClassVar[str] = "remdm"
+    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
+    draws: ClassVar[bool] = True
+    uses_covariates: ClassVar[bool] = True
+    uses_mask: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.remasking not in REMASKING:
+            raise ValueError(f"remasking must be one of {REMASKING}, found {self.remasking!r}.")
+        if self.known not in ("clean", "noised"):
+            raise ValueError(f"known must be 'clean' or 'noised', found {self.known!r}.")
+        if not 0 <= self.eta <= 1:
+            raise ValueError(f"eta must be between 0 and 1, found {self.eta}.")
+        if self.guidance < 0:
+            raise ValueError(f"guidance must be at least 0, found {self.guidance}.")
+        if self.max_classes < 2 or not 0 < self.quantile <= 1:
+            raise ValueError(f"Found quantile={self.quantile}, max_classes={self.max_classes}; need (0, 1] and 2.")
+        reverse_walk(self.n_steps, n_resamples=self.n_resamples)  # checks both
+
+    def _network(self, cells: Cells) -> ReMDMNetwork:
+        classes = CountClasses(cells, self.quantile, self.max_classes)
+        codes = np.where(cells.observed, np.round(cells.counts).clip(max=classes.last), len(classes)).astype(int)
+        flat = codes + (len(classes) + 1) * np.arange(codes.shape[1])
+        seen = np.bincount(flat.ravel(), minlength=(len(classes) + 1) * codes.shape[1])
+        seen = seen.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)  # the last column are the unobserved
+        frequencies = torch.as_tensor(seen / seen.sum(axis=1, keepdims=True), dtype=torch.float32)
+        covariates = self.coder.embedding(self.n_hidden)
+        return ReMDMNetwork(classes, frequencies, covariates, self.n_layers, self.rank, self.dropout, self.p_uncond)
+
+    def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
+        network = self.network
+        codes = sample_masked(
+            network.guided(batch, self.guidance),
+            reverse_walk(self.n_steps, n_resamples=self.n_resamples),
+            network.classes.encode(batch.counts),
+            batch.observed,
+            sites,
+            remasking=self.remasking,
+            eta=self.eta,
+            show=self.known,
+            generator=generator,
+        )
+        return network.classes.decode(codes.clamp_min(0), generator)

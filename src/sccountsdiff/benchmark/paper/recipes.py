@@ -1,0 +1,248 @@
+"""The paper's tables on single-cell data, each one call."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sccountsdiff.benchmark import sweeps
+from sccountsdiff.benchmark._results import label
+from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
+from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas, load_atlas
+from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row, countsdiff_settings
+from sccountsdiff.benchmark.run import run
+
+METRICS = (
+    "r2",
+    "rmse",
+    "mae",
+    "bias",
+    "spearman",
+    "pearson",
+    "energy_distance",
+    "scfid",
+    "mmd",
+    "sliced_wasserstein",
+)
+"""Columns of the paper's tables of imputation."""
+
+FEWEST_GENES = 20
+
+
+@dataclass(frozen=True)
+class Recipe(ABC):
+    """How to make one table of the paper: call it with the file of the atlas.
+
+    Attributes
+    ----------
+    name
+        Name of the recipe.
+    title
+        What the table shows.
+    atlas
+        The data, with the paper's settings for it.
+    missingness
+        What is hidden.
+    metrics
+        Columns.
+
+    Examples
+    --------
+    A small comparison in the same settings, on the cells of another data set:
+
+    >>> import sccountsdiff.benchmark as bm
+    >>> from sccountsdiff.benchmark.paper import fetus_mcar
+    >>> table = fetus_mcar(
+    ...     bm.datasets.load_dataset("pbmc68k"),
+    ...     scale=0.05,
+    ...     rows=["Zero imputation", "Conditional Mean"],
+    ...     metrics=["rmse"],
+    ...     n_bootstrap=0,
+    ...     silent=True,
+    ... )
+    >>> table[["row", "metric"]].values.tolist()
+    [['Zero imputation', 'rmse'], ['Conditional Mean', 'rmse']]
+    """
+
+    name: str
+    title: str
+    atlas: Atlas
+    missingness: Missingness
+    metrics: tuple[str, ...]
+
+    def __call__(
+        self,
+        data: str | Path | Dataset,
+        output: str | Path | None = None,
+        *,
+        scale: float = 1.0,
+        weights: str | Path | None = None,
+        columns: Mapping[str, str | None] | None = None,
+        gene_column: str | None = None,
+        rows: Sequence[str] | None = None,
+        **options: Any,
+    ) -> pd.DataFrame:
+        """Make the table.
+
+        Parameters
+        ----------
+        data
+            File of the atlas, or any data set with a label to run the same comparison on.
+        output
+            Folder for results; a run that was interrupted continues. Default: nothing is written.
+        scale
+            Share of the cells, of the genes and of the optimiser steps to use, but no fewer than 500 cells, 20 genes and 100
+            steps. Methods that the paper trained for a number of epochs keep it.
+        weights
+            Folder with released weights of scGPT; without, its row is recorded as failed.
+        columns, gene_column
+            Names in the file, see :func:`load_fetus`.
+        rows
+            Names of rows to make, as in the paper; all by default. Not for ablations.
+        **options
+            Further arguments of :func:`~sccountsdiff.benchmark.run`, such as ``seeds``, ``embedder``, ``retry_failed``,
+            ``metrics`` or ``silent``.
+
+        Returns
+        -------
+        The tidy table of :func:`~sccountsdiff.benchmark.run`, with the name of the row in the paper in column ``row``, or
+        the setting that varies in a column of its own.
+        """
+        if not 0 < scale <= 1:
+            raise ValueError(f"scale must be above 0 and at most 1, found {scale}.")
+        self._check_rows(rows)
+        if isinstance(data, Dataset):
+            dataset = data
+            n_cells = min(max(round(scale * data.adata.n_obs), FEWEST_CELLS), data.adata.n_obs)
+        else:
+            dataset = load_atlas(self.atlas, data, columns=columns, gene_column=gene_column, share=scale)
+            n_cells = dataset.adata.n_obs
+        settings = {
+            "metrics": self.metrics,
+            "n_cells": n_cells,
+            "n_genes": max(round(scale * self.atlas.n_genes), FEWEST_GENES),
+            "min_cells": max(round(self.atlas.common_share * n_cells), 1),
+            "protocol": "paper",
+            "n_bootstrap": 10,
+            "output": output,
+        }
+        table = self._run(dataset, Budget(self.atlas, n_cells, scale, weights), rows, settings | options)
+        if output is not None:
+            table.to_csv(Path(output) / "results.csv", index=False)
+        return table
+
+    @abstractmethod
+    def _check_rows(self, rows: Sequence[str] | None) -> None:
+        """Complain about rows that the table does not have."""
+
+    @abstractmethod
+    def _run(
+        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
+    ) -> pd.DataFrame:
+        """Make the table from loaded data."""
+
+
+@dataclass(frozen=True)
+class Comparison(Recipe):
+    """A table of methods.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.paper import heart_mcar
+    >>> [row.name for row in heart_mcar.rows][:3]
+    ['Zero imputation', 'Mean imputation', 'Conditional Mean']
+    """
+
+    rows: tuple[Row, ...] = ROWS
+
+    def _check_rows(self, rows: Sequence[str] | None) -> None:
+        known = [row.name for row in self.rows]
+        if rows is not None and (isinstance(rows, str) or not rows or not set(rows) <= set(known)):
+            raise ValueError(f"rows must be some of {known}, found {rows!r}.")
+
+    def _run(
+        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
+    ) -> pd.DataFrame:
+        methods = {row.name: row.method(budget) for row in self.rows if rows is None or row.name in rows}
+        table = run(dataset, self.missingness, list(methods.values()), **options)
+        name_of = {label(method, method.name): name for name, method in methods.items()}
+        table.insert(0, "row", table["method"].map(name_of))
+        return table
+
+
+@dataclass(frozen=True)
+class Ablation(Recipe):
+    """A table of settings of CountsDiff.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.paper import fetus_attrition
+    >>> fetus_attrition.options["values"]
+    (0.0, 0.005, 0.01, 0.02, 0.05)
+    """
+
+    sweep: Callable[..., pd.DataFrame]
+    options: dict[str, Any]
+    n_steps: int = 20_000
+
+    def _check_rows(self, rows: Sequence[str] | None) -> None:
+        if rows is not None:
+            raise ValueError(f"rows is for comparisons of methods; {self.name} varies a setting. Leave it out.")
+
+    def _run(
+        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
+    ) -> pd.DataFrame:
+        method = Row("CountsDiff", "countsdiff_paper", lambda b: countsdiff_settings(b, self.n_steps)).method(budget)
+        return self.sweep(dataset, method=method, missingness=self.missingness, **self.options | options)
+
+
+ABLATION = {"atlas": FETUS, "missingness": MCAR(0.4), "metrics": sweeps.METRICS}
+CLASSIFIER = {"metrics": ("accuracy", "macro_f1"), "rows": CLASSIFIER_ROWS}
+
+_ALL = (
+    Comparison("fetus_mcar", "Imputation of the fetal atlas, 50 % MCAR", FETUS, MCAR(0.5), METRICS),
+    Comparison("fetus_mnar", "Imputation of the fetal atlas, 25 % MNAR, low counts", FETUS, MNARLow(0.25), METRICS),
+    Comparison("heart_mcar", "Imputation of the heart atlas, 50 % MCAR", HEART, MCAR(0.5), METRICS),
+    Ablation(
+        "fetus_attrition",
+        "Attrition by schedule, fetal atlas",
+        sweep=sweeps.attrition,
+        options={"values": (0.0, 0.005, 0.01, 0.02, 0.05), "schedules": sweeps.SCHEDULES},
+        **ABLATION,
+    ),
+    Ablation(
+        "fetus_guidance",
+        "Guidance by schedule, fetal atlas",
+        sweep=sweeps.guidance,
+        options={"values": (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0), "schedules": sweeps.SCHEDULES},
+        **ABLATION,
+    ),
+    Ablation(
+        "fetus_steps",
+        "Number of sampling steps, fetal atlas",
+        sweep=sweeps.n_steps,
+        options={"values": (30, 20, 15, 10, 7, 5, 3, 2, 1)},
+        **ABLATION,
+    ),
+    Comparison("fetus_mcar_classifier", "Types of imputed cells, as fetus_mcar", FETUS, MCAR(0.5), **CLASSIFIER),
+    Comparison("fetus_mnar_classifier", "Types of imputed cells, as fetus_mnar", FETUS, MNARLow(0.25), **CLASSIFIER),
+    Comparison("heart_mcar_classifier", "Types of imputed cells, as heart_mcar", HEART, MCAR(0.5), **CLASSIFIER),
+)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
+(
+    fetus_mcar,
+    fetus_mnar,
+    heart_mcar,
+    fetus_attrition,
+    fetus_guidance,
+    fetus_steps,
+    fetus_mcar_classifier,
+    fetus_mnar_classifier,
+    heart_mcar_classifier,
+) = _ALL

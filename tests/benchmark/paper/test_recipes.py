@@ -1,0 +1,142 @@
+import pandas as pd
+import pytest
+
+from sccountsdiff.benchmark import paper
+from sccountsdiff.benchmark.paper import recipes, rows
+from sccountsdiff.benchmark.paper.atlases import load_fetus
+from sccountsdiff.cli import main
+
+FAST = {"n_bootstrap": 0, "silent": True}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What is handed to the runner, which is not run."""
+    found = []
+
+    def stand_in(dataset, missingness, methods, **options):
+        found.append({"dataset": dataset, "missingness": missingness, "methods": methods, **options})
+        return pd.DataFrame({"method": []})
+
+    monkeypatch.setattr(recipes, "run", stand_in)
+    return found
+
+
+@pytest.fixture
+def few_steps(monkeypatch):
+    monkeypatch.setattr(rows, "FEWEST_STEPS", 2)
+
+
+@pytest.mark.parametrize("name", ["fetus_mcar", "fetus_mnar", "heart_mcar"])
+def test_full_size_is_the_paper_s(calls, fetus_file, heart_file, name):
+    heart = name.startswith("heart")
+    file, columns = (heart_file, {"age": "age_group"}) if heart else (fetus_file, None)
+    paper.RECIPES[name](file, columns=columns, rows=["Zero imputation", "CountsDiff"])
+    (call,) = calls
+    assert call["n_genes"] == (500 if heart else 1000)
+    assert call["min_cells"] == (25 if heart else 3)  # 100,000 of all cells of the atlas, for 120 cells
+    assert call["protocol"] == "paper" and call["n_bootstrap"] == 10
+    assert repr(call["missingness"]).startswith("MNARLow(rate=0.25" if name == "fetus_mnar" else "MCAR(rate=0.5")
+    assert [method.name for method in call["methods"]] == ["zero", "countsdiff_paper"]
+    assert set(call["metrics"]) >= {"rmse", "spearman", "scfid", "mmd", "sliced_wasserstein"}
+
+
+def test_scale_shrinks_cells_genes_and_steps(calls, fetus_file, monkeypatch):
+    monkeypatch.setattr(recipes, "FEWEST_CELLS", 10)
+    data = load_fetus(fetus_file)
+    for scale in (1, 0.5):
+        paper.fetus_mcar(data, scale=scale, rows=["CountsDiff"], seeds=[3])
+    full, half = calls
+    assert (full["n_cells"], half["n_cells"]) == (120, 60)
+    assert (full["n_genes"], half["n_genes"]) == (1000, 500)
+    assert (full["methods"][0].max_epochs, half["methods"][0].max_epochs) == (100_000, 50_000)
+    assert half["seeds"] == [3]
+
+
+def test_methods_that_cannot_run_are_recorded(fetus_file, tmp_path):
+    """Weights that nobody gave do not stop the other rows."""
+    names = ["Mean imputation", "Conditional Mean", "scGPT (pretrained)"]
+    table = paper.fetus_mcar(fetus_file, tmp_path, scale=0.001, rows=names, metrics=["rmse"], **FAST)
+    assert table["row"].tolist() == names and set(table["protocol"]) == {"paper"}
+    failed = table.set_index("row").loc["scGPT (pretrained)"]
+    assert "weights" in failed["error"] and pd.isna(failed["metric"])
+    saved = pd.read_csv(tmp_path / "results.csv")
+    assert saved["row"].tolist() == names
+    again = paper.fetus_mcar(fetus_file, tmp_path, scale=0.001, rows=names, metrics=["rmse"], **FAST)
+    assert again["fit_seconds"].tolist() == table["fit_seconds"].tolist()  # found, not run again
+
+
+def test_countsdiff_in_the_paper_s_setting_runs(fetus_file, few_steps):
+    table = paper.fetus_mcar_classifier(fetus_file, scale=1e-5, rows=["CountsDiff"], n_samples=1, **FAST)
+    assert table["error"].isna().all()
+    ours = table[table["row"] == "CountsDiff"].set_index("metric")["value"]
+    assert ours.between(0, 1).all() and set(ours.index) == {"accuracy", "macro_f1"}
+    assert table.loc[table["row"].isna(), "method"].tolist() == ["truth"] * 2
+
+
+def test_ablation(fetus_file, few_steps):
+    table = paper.fetus_steps(fetus_file, scale=1e-5, values=[2, 1], metrics=["energy_distance"], **FAST)
+    assert table["n_steps"].tolist() == [2, 1] and table["error"].isna().all()
+    side_by_side = paper.compare(table, "fetus_steps")
+    assert side_by_side.loc[1, ("energy_distance", "paper")] == 1.44
+    assert side_by_side.loc[1, ("energy_distance", "ours")] == table["value"][1]
+    assert side_by_side["energy_distance", "ours"].notna().sum() == 2
+
+
+def test_ablations_vary_what_the_paper_varies():
+    for name, setting in {
+        "fetus_attrition": "attrition",
+        "fetus_guidance": "guidance",
+        "fetus_steps": "n_steps",
+    }.items():
+        recipe, table = paper.RECIPES[name], paper.published(name)
+        assert list(recipe.options["values"]) == table[setting].drop_duplicates().tolist()
+        assert recipe.options.get("schedules", ()) == tuple(table.get("schedule", pd.Series(dtype=str)).unique())
+        assert (recipe.n_steps, recipe.missingness.rate) == (20_000, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": 0}, "scale"),
+        ({"scale": 2}, "scale"),
+        ({"rows": ["Magic"]}, "rows must be"),
+        ({"rows": "MAGIC"}, "rows"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_data_are_read(options, message):
+    with pytest.raises(ValueError, match=message):
+        paper.fetus_mcar("nowhere.h5ad", **options)
+    with pytest.raises(ValueError, match="scale|rows"):
+        paper.fetus_steps("nowhere.h5ad", **options)
+
+
+def test_command(heart_file, tmp_path, capsys):
+    command = [
+        "benchmark",
+        "paper",
+        "heart_mcar",
+        "--data",
+        heart_file,
+        "--scale",
+        "0.001",
+        "--column",
+        "age=age_group",
+    ]
+    command += [
+        "--column",
+        "batch=",
+        "--rows",
+        "Zero imputation",
+        "Mean imputation",
+        "--metrics",
+        "rmse",
+        "--output",
+        tmp_path / "out",
+    ]
+    assert main([str(part) for part in command]) == 0
+    comparison = pd.read_csv(tmp_path / "out" / "comparison.csv", header=[0, 1], index_col=[0, 1])
+    assert comparison.loc[("Zero imputation", 1), ("rmse", "paper")] == 9.27
+    assert comparison.loc[("Zero imputation", 1), ("rmse", "ours")] > 0
+    assert comparison.loc[("MAGIC", 1), ("rmse", "ours")] != comparison.loc[("MAGIC", 1), ("rmse", "ours")]  # not run
+    assert "Mean imputation" in capsys.readouterr().out

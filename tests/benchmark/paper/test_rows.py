@@ -1,0 +1,47 @@
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+
+from sccountsdiff.benchmark import baselines
+from sccountsdiff.benchmark.paper import FETUS, HEART, ROWS, Budget
+from sccountsdiff.benchmark.paper.rows import FEWEST_STEPS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_methods():
+    for module in iter_modules(baselines.__path__):
+        import_module(f"{baselines.__name__}.{module.name}")
+
+
+@pytest.mark.parametrize("atlas", [FETUS, HEART], ids=["fetus", "heart"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.registered)
+def test_settings_are_settings_of_the_method(row, atlas):
+    method = row.method(Budget(atlas, 1000, 0.1, weights="somewhere"))
+    assert method.name == row.registered
+    for setting, value in row.settings(Budget(atlas, 1000, 0.1, weights="somewhere")).items():
+        assert getattr(method, setting) == value
+
+
+@pytest.mark.parametrize(("n_cells", "scale"), [(4_062_980, 1), (5000, 0.01), (300, 0.0001)])
+def test_epochs_make_up_for_the_steps(n_cells, scale):
+    steps_per_epoch = -(-int(0.9 * n_cells) // 512)
+    wanted = max(FEWEST_STEPS, 100_000 * scale)
+    steps = Budget(FETUS, n_cells, scale).epochs(100_000, 512) * steps_per_epoch
+    assert wanted <= steps < wanted + steps_per_epoch
+
+
+def test_countsdiff_is_trained_as_in_the_paper():
+    budget = Budget(HEART, 486_134)
+    method = next(row for row in ROWS if row.name == "CountsDiff").method(budget)
+    assert method.max_epochs == 66  # 50,000 steps of 512 of 388,907 cells
+    assert method.train_kwargs["plan_kwargs"] == {
+        "lr": 2e-4,
+        "weight_decay": 1e-4,
+        "n_warmup_steps": 1000,
+        "lr_final": 1.0,
+    }
+    assert method.train_kwargs["batch_size"] == 512 and method.train_kwargs["ema_decay"] == 0.999
+    assert method.model_kwargs["dropout_rate"] == 0.1 and method.model_kwargs["p_uncond"] == 0.2
+    assert (method.attrition, method.guidance, method.n_steps, method.n_resamples) == (0.005, 1.0, 19, 3)
+    assert method.backbone == "transformer" and method.known == "noised"
