@@ -28,6 +28,8 @@ SMALL = {
     "hivae_poisson": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},
     "hivae_gaussian": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},
     "scidpms": {"n_hidden": 8, "n_layers": 1, "n_heads": 2, "n_levels": 10, "n_steps": 3, "max_epochs": 1},
+    "scgpt": {"n_hidden": 8, "n_layers": 1, "max_epochs": 2},
+    "xtrimogene": {"n_hidden": 8, "n_decoder_hidden": 8, "n_layers": 1, "n_bins": 10, "max_epochs": 2},
     "remdm": {"n_hidden": 8, "n_layers": 1, "n_steps": 3, "max_epochs": 1},
     "countsdiff": MLP | {"n_steps": 2},
     "countsdiff_mean": MLP,

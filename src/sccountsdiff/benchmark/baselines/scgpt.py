@@ -94,9 +94,10 @@ class SCGPT(MaskedAutoEncoder):
         return HiddenValues(transformer, LogValues(cells), self.hidden_shares, self.n_tokens)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
-        visible = batch.observed
-        predicted = self.network(batch.counts, visible, sites)
-        return self.network.values.decode(predicted, batch.counts, visible)
+        visible, values = batch.observed, self.network.values
+        counts = values.decode(self.network(batch.counts, visible, sites), batch.counts, visible)
+        # A cell with nothing to go by is like none that the network was trained on.
+        return torch.where(visible.any(dim=1, keepdim=True), counts, values.gene_mean)
 
 
 @register_baseline
@@ -112,8 +113,7 @@ class SCGPTPretrained(SCGPT):
     never seen a zero. Without fine-tuning zeros are therefore no part of the input, and the answer is multiplied by the
     share of training cells that express the gene.
 
-    Differs from the original: counts that fill several bins get the middle one, not one by chance. There is no
-    iterative
+    Differs from the original: counts that fill several bins get the middle one, not one by chance. There is no iterative
     generation: all hidden genes are predicted in one pass. Fine-tuning is as in :class:`SCGPT`, on bins, with zeros in
     the input and among the targets.
 
@@ -198,7 +198,7 @@ class SCGPTPretrained(SCGPT):
             counts = counts * self.expressed.to(counts.device)
         values = self.network.values
         mean = values.gene_mean * values.depth(batch.counts, batch.observed)
-        return torch.where(self.network.known, counts, mean)
+        return torch.where(self.network.known & batch.observed.any(dim=1, keepdim=True), counts, mean)
 
 
 class HiddenValues(Network):
