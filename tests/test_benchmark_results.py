@@ -54,3 +54,17 @@ def test_few_cells_do_not_tell_a_perfect_draw_from_a_perfect_mean_but_many_do():
     ratio = mean["perfect draw"] / mean["perfect mean"]
     assert ratio[210] > 0.9
     assert ratio[2100] < 0.6
+
+
+def test_the_readme_s_table_is_that_of_the_saved_results():
+    lines = (RESULTS.parents[2] / "README.md").read_text().splitlines()
+    columns = ["rmse", "poisson_loss", "spearman", "energy_distance", "sliced_wasserstein"]
+    table = read("heldout_kang")
+    rows = {}
+    for line in lines:
+        name, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
+        if name in table and len(cells) == len(columns):
+            rows[name] = [float(cell) for cell in cells]
+    assert set(rows) == {*MEAN_METHODS, ONE_PASS, ONE_DRAW}
+    for name, values in rows.items():
+        assert values == pytest.approx(table.loc[columns, name].tolist(), rel=2e-3), name
