@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 
 EXTRAS_core :=
-EXTRAS_test := [benchmark,test]
+EXTRAS_test := [benchmark,images,test]
 EXTRAS_docs := [docs]
 EXTRAS_dev := [dev]
 EXTRAS_tutorials := [benchmark,docs]
@@ -30,8 +30,8 @@ docs: .venv/.stamp-docs ## build the documentation into docs/_build/html, warnin
 	PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
 
 tutorials: .venv/.stamp-tutorials ## execute all notebooks in tutorials/ in place, fail on an error
-	set -e; for notebook in $(wildcard tutorials/*.ipynb); do \
-		$(BIN)/python -m nbconvert --to notebook --execute --inplace $$notebook; \
+	set -e; for notebook in tutorials/*.ipynb; do \
+		$(BIN)/python -m nbconvert --to notebook --execute --ExecutePreprocessor.record_timing=False --inplace $$notebook; \
 	done
 
 clean: ## remove what the other targets made, but for .venv

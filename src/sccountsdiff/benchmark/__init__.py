@@ -4,10 +4,12 @@ from sccountsdiff.benchmark import (
     baselines,
     datasets,
     downstream,
+    images,
     metrics,
     missingness,
     paper,
     preprocessing,
+    simulated,
     sweeps,
     tables,
 )
@@ -20,6 +22,7 @@ __all__ = [
     "baselines",
     "datasets",
     "downstream",
+    "images",
     "list_methods",
     "list_metrics",
     "metrics",
@@ -28,6 +31,7 @@ __all__ = [
     "preprocessing",
     "report",
     "run",
+    "simulated",
     "sweeps",
     "tables",
 ]

@@ -8,13 +8,16 @@ from pathlib import Path
 from sccountsdiff.benchmark import sweeps
 from sccountsdiff.benchmark.baselines import BASELINES
 from sccountsdiff.benchmark.datasets import DATASETS, Dataset, load_dataset
+from sccountsdiff.benchmark.images.cli import add_parser as add_images
 from sccountsdiff.benchmark.missingness import MISSINGNESS
+from sccountsdiff.benchmark.paper.cli import add_parser as add_paper
 from sccountsdiff.benchmark.report import png, report
 from sccountsdiff.benchmark.run import run
+from sccountsdiff.benchmark.simulated.cli import add_parser as add_simulated
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Add ``benchmark imputation`` and ``benchmark sweep`` to the commands of a parser.
+    """Add ``benchmark imputation``, ``sweep``, ``images``, ``simulated`` and ``paper`` to the commands of a parser.
 
     Examples
     --------
@@ -53,6 +56,10 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     sweep.add_argument("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
     sweep.add_argument("--max-epochs", type=int, help="epochs of each training (default: the model's own)")
     sweep.set_defaults(run=_sweep)
+
+    add_images(kinds)
+    add_simulated(kinds)
+    add_paper(kinds)
 
 
 def _add_common(parser: argparse.ArgumentParser, output: str) -> None:

@@ -1,6 +1,7 @@
 """The mathematics of CountsDiff: torch only, in the paper's symbols."""
 
 from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
+from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.denoiser import ABSENT, KNOWN, NOISED, Denoiser, Prediction
 from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
@@ -24,6 +25,7 @@ __all__ = [
     "Max",
     "Move",
     "PerStep",
+    "PoissonCounts",
     "Prediction",
     "Rescale",
     "Schedule",

@@ -1,0 +1,49 @@
+"""The paper's study of images: CountsDiff on pixels, which are counts from 0 to 255."""
+
+from sccountsdiff.benchmark.images import celeba, cifar10, digits  # each registers its set
+from sccountsdiff.benchmark.images.classifier import Classifier, train_classifier
+from sccountsdiff.benchmark.images.config import CONFIGS, ImageConfig, load_config, save_config
+from sccountsdiff.benchmark.images.data import (
+    ArrayImages,
+    CountImages,
+    Splits,
+    first_images,
+    load_images,
+    pixel_moments,
+)
+from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.inception import Inception, load_inception
+from sccountsdiff.benchmark.images.network import ImageDenoiser
+from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
+from sccountsdiff.benchmark.images.reference import heldout_losses
+from sccountsdiff.benchmark.images.run import run_images
+from sccountsdiff.benchmark.images.scores import Judge, inception_score
+from sccountsdiff.benchmark.images.training import ImageDiffusion, load_model, train
+
+__all__ = [
+    "CONFIGS",
+    "ArrayImages",
+    "Classifier",
+    "CountImages",
+    "ImageConfig",
+    "ImageDenoiser",
+    "ImageDiffusion",
+    "Inception",
+    "Judge",
+    "Splits",
+    "first_images",
+    "generate",
+    "heldout_losses",
+    "inception_score",
+    "load_config",
+    "load_images",
+    "load_inception",
+    "load_model",
+    "pixel_moments",
+    "plot_histories",
+    "run_images",
+    "save_config",
+    "save_grid",
+    "train",
+    "train_classifier",
+]

@@ -1,0 +1,117 @@
+"""CelebA: 202,599 aligned faces with 40 attributes each, read from disk one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sccountsdiff.benchmark.images.data import IMAGE_SETS, CountImages, Splits
+
+CROP, SIZE = 178, 64
+FOLDER, ATTRIBUTES, PARTITION = "img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt"
+
+
+class CelebA(CountImages):
+    """Faces of one part of CelebA: the central square of 178 pixels, resized to 64; attributes as zeros and ones.
+
+    Parameters
+    ----------
+    folder
+        Folder of the images.
+    files
+        Names of the images.
+    attributes
+        One row of zeros and ones for each image.
+    names
+        Names of the attributes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> Image.new("RGB", (178, 218), (255, 0, 0)).save("000001.png")
+    >>> faces = CelebA(Path("."), ["000001.png"], np.array([[1, 0]], "uint8"), ["Smiling", "Bald"])
+    >>> faces[0][0].shape, faces[0][0].amax((1, 2)).tolist(), faces[0][1].tolist()
+    (torch.Size([3, 64, 64]), [255, 0, 0], [1, 0])
+    """
+
+    shape, max_count, multi_label = (3, SIZE, SIZE), 255, True
+
+    def __init__(self, folder: Path, files: list[str], attributes: np.ndarray, names: list[str]):
+        self.folder, self.files, self.names = folder, np.asarray(files), tuple(names)
+        self.attributes = torch.from_numpy(attributes)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        from PIL import Image
+
+        with Image.open(self.folder / str(self.files[index])) as image:
+            left, top = (image.width - CROP) // 2, (image.height - CROP) // 2
+            square = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
+            pixels = np.array(square.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+        return torch.from_numpy(pixels).permute(2, 0, 1), self.attributes[index]
+
+
+@IMAGE_SETS.register("celeba")
+def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
+    """CelebA's training part, and its test part as held-out images.
+
+    Parameters
+    ----------
+    path
+        Folder with ``img_align_celeba/``, ``list_attr_celeba.txt`` and ``list_eval_partition.txt`` as they are
+        distributed.
+    download
+        CelebA's licence has to be accepted on its page (https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html), so it cannot
+        be fetched from here.
+
+    Examples
+    --------
+    >>> load_celeba("celeba")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: No img_align_celeba in 'celeba'
+    """
+    if path is None or download:
+        raise ValueError(
+            "CelebA needs the path of a folder with its aligned images and lists. They cannot be downloaded from here: "
+            "get them from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html."
+        )
+    path = Path(path)
+    for name in (FOLDER, ATTRIBUTES, PARTITION):
+        if not (path / name).exists():
+            raise FileNotFoundError(f"No {name} in {str(path)!r}: expected CelebA's own files and folder names.")
+    files, attributes, names = _read_attributes(path / ATTRIBUTES)
+    part_of = dict(line.split() for line in (path / PARTITION).read_text().splitlines() if line.strip())
+    unlisted = [name for name in files if name not in part_of]
+    if unlisted:
+        raise ValueError(f"{PARTITION} does not say to which part {unlisted[0]} belongs.")
+    part = np.array([part_of[name] for name in files])
+
+    def select(code: str) -> CelebA:
+        chosen = np.flatnonzero(part == code)
+        if not len(chosen):
+            raise ValueError(f"{PARTITION} assigns no image to part {code}.")
+        return CelebA(path / FOLDER, [files[i] for i in chosen], attributes[chosen], names)
+
+    return Splits(select("0"), select("2"))
+
+
+def _read_attributes(path: Path) -> tuple[list[str], np.ndarray, list[str]]:
+    """File names, attributes as zeros and ones (images, attributes), and the names of these.
+
+    The file has the number of images, the names of the attributes, then a line of -1 and 1 for each image.
+    """
+    lines = path.read_text().splitlines()
+    names = lines[1].split()
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if any(len(row) != len(names) + 1 for row in rows):
+        raise ValueError(f"{path.name}: every line after the second must have a file name and {len(names)} values.")
+    values = np.array([row[1:] for row in rows], dtype=np.int8)
+    return [row[0] for row in rows], (values > 0).astype(np.uint8), names

@@ -1,0 +1,76 @@
+"""The ``sccountsdiff benchmark images`` command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+DEFAULT_SETTINGS = {"digits": "digits", "cifar10": "cifar10_cosine", "celeba": "celeba"}
+
+
+def add_parser(kinds: argparse._SubParsersAction) -> None:
+    """Add ``images`` to the kinds of benchmarks.
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> add_parser(parser.add_subparsers())
+    >>> parser.parse_args(["images", "--steps", "10"]).steps
+    10
+    """
+    images = kinds.add_parser("images", help="train on images, pixels as counts, and draw new ones")
+    images.add_argument("--dataset", choices=tuple(DEFAULT_SETTINGS), default="digits", help="(default: digits)")
+    images.add_argument("--data", help="file or folder with the images (not for digits)")
+    images.add_argument("--download", action="store_true", help="fetch CIFAR-10 into the folder --data")
+    images.add_argument("--config", help="name of settings or a .yaml file (default: the paper's for the data set)")
+    images.add_argument("--schedule", help="survival schedule (default: that of the settings)")
+    images.add_argument("--steps", type=int, help="optimiser steps (default: those of the settings)")
+    images.add_argument("--evaluate-every", type=int, help="steps between evaluations (default: that of the settings)")
+    images.add_argument("--seed", type=int)
+    images.add_argument(
+        "--studies", nargs="+", default=[], metavar="STUDY", help="some of guidance, attrition, schedules"
+    )
+    images.add_argument("--images", type=int, default=500, help="images drawn for each score (default: 500)")
+    images.add_argument("--weights", help="weights of Inception (default: in torch hub's cache)")
+    images.add_argument("--resume", action="store_true", help="go on with an interrupted training in --output")
+    images.add_argument("--accelerator", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
+    images.add_argument("--devices", default="auto", help="of Lightning's trainer (default: auto)")
+    images.add_argument("--strategy", default="auto", help="of Lightning's trainer, such as ddp (default: auto)")
+    images.add_argument("--precision", default="32-true", help="such as bf16-mixed or 16-mixed (default: 32-true)")
+    images.add_argument("--workers", type=int, default=0, help="processes that read images (default: 0)")
+    images.add_argument("--output", default="images", help="folder for results (default: images)")
+    images.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from sccountsdiff.benchmark.images import load_config, load_images, run_images
+
+    config = load_config(
+        arguments.config or DEFAULT_SETTINGS[arguments.dataset],
+        schedule=arguments.schedule,
+        n_steps=arguments.steps,
+        evaluate_every=arguments.evaluate_every,
+        seed=arguments.seed,
+    )
+    if config.dataset != arguments.dataset:
+        raise ValueError(f"The settings {arguments.config} are for {config.dataset}, not for {arguments.dataset}.")
+    splits = load_images(arguments.dataset, arguments.data, download=arguments.download)
+    devices = arguments.devices
+    scores = run_images(
+        config,
+        splits,
+        arguments.output,
+        run_studies=arguments.studies,
+        weights_path=arguments.weights,
+        n_images=arguments.images,
+        resume=arguments.resume,
+        n_workers=arguments.workers,
+        progress=True,
+        **({"accelerator": arguments.accelerator} if arguments.accelerator else {}),
+        devices=int(devices) if devices.isdigit() else devices,
+        strategy=arguments.strategy,
+        precision=arguments.precision,
+    )
+    if len(scores):
+        print(scores.round(3).to_string(index=False))
+    print(f"\nTables and images are in {Path(arguments.output).resolve()}")

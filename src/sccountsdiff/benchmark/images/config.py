@@ -1,0 +1,182 @@
+"""Settings of an image model, by name or from a YAML file."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.benchmark.images.network import HEADS
+from sccountsdiff.diffusion import get_schedule
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """Everything that decides what an image model becomes, given the images.
+
+    The defaults are the paper's for CIFAR-10 (App. D.2).
+
+    Attributes
+    ----------
+    dataset
+        Name of the image set.
+    schedule
+        Name of the survival schedule.
+    conditional
+        Whether the network is told the class or the attributes.
+    p_uncond
+        Share of training images whose condition is left out, for guidance.
+    channels, layers_per_block, attention_at, dropout, head
+        The network (:class:`~sccountsdiff.benchmark.images.ImageDenoiser`).
+    flip
+        Mirror half of the training images.
+    batch_size
+        Images of one optimiser step, over all devices.
+    n_steps
+        Optimiser steps.
+    lr, n_warmup_steps, lr_final
+        Highest learning rate of Adam, steps over which it rises, and the share of it that is left at the end (1: it
+        stays; otherwise it falls along a cosine).
+    ema_decay
+        Decay of the moving average of the weights.
+    clip
+        Largest norm of a gradient.
+    evaluate_every
+        Steps between two evaluations on held-out images.
+    n_sampling_steps
+        Reverse steps of a sample.
+    seed
+        Seed of everything that is drawn.
+
+    Examples
+    --------
+    >>> ImageConfig("cifar10").lr
+    0.0002
+    """
+
+    dataset: str
+    schedule: str = "cosine"
+    conditional: bool = True
+    p_uncond: float = 0.1
+    channels: tuple[int, ...] = (128, 256, 256, 256)
+    layers_per_block: int = 2
+    attention_at: int = 16
+    dropout: float = 0.1
+    head: str = "share"
+    flip: bool = True
+    batch_size: int = 128
+    n_steps: int = 1_000_000
+    lr: float = 2e-4
+    n_warmup_steps: int = 5000
+    lr_final: float = 1.0
+    ema_decay: float = 0.9999
+    clip: float = 1.0
+    evaluate_every: int = 10_000
+    n_sampling_steps: int = 999
+    seed: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "channels", tuple(self.channels))
+        get_schedule(self.schedule)  # a KeyError names the known ones
+        if self.head not in HEADS:
+            raise ValueError(f"`head` must be one of {', '.join(HEADS)}, not {self.head!r}.")
+        for name in ("batch_size", "n_steps", "evaluate_every", "n_sampling_steps", "layers_per_block"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.p_uncond <= 1:
+            raise ValueError(f"`p_uncond` must be within [0, 1], not {self.p_uncond}.")
+
+
+_CIFAR10 = ImageConfig("cifar10")
+_SMALL = {"dropout": 0.0, "layers_per_block": 1, "ema_decay": 0.999, "n_warmup_steps": 50, "lr_final": 0.02}
+
+CONFIGS: dict[str, ImageConfig] = {
+    "digits": ImageConfig(
+        "digits",
+        channels=(24, 48),
+        batch_size=64,
+        flip=False,
+        lr=2e-3,
+        n_steps=1200,
+        evaluate_every=300,
+        n_sampling_steps=30,
+        **_SMALL,
+    ),
+    "cifar10_cosine": _CIFAR10,
+    "cifar10_fisher": dataclasses.replace(_CIFAR10, schedule="fisher"),
+    "cifar10_unconditional": dataclasses.replace(_CIFAR10, conditional=False, n_steps=300_000),
+    "cifar10_blackout": dataclasses.replace(_CIFAR10, schedule="blackout", conditional=False, n_steps=300_000),
+    "cifar10_deep": dataclasses.replace(_CIFAR10, layers_per_block=4),
+    "cifar10_small": dataclasses.replace(
+        _CIFAR10,
+        channels=(16, 32, 32),
+        batch_size=16,
+        lr=1e-3,
+        n_steps=300,
+        evaluate_every=100,
+        n_sampling_steps=30,
+        **_SMALL,
+    ),
+    "celeba": ImageConfig("celeba", layers_per_block=4, batch_size=100, n_steps=1_300_000),
+    "celeba_30m": ImageConfig("celeba", batch_size=100, n_steps=500_000),
+}
+"""The paper's settings and small ones, by name."""
+
+
+def load_config(source: str | Path, **changes) -> ImageConfig:
+    """Settings by name, or from a YAML file written by :func:`save_config` or by hand.
+
+    A file may name one of :data:`CONFIGS` to start from under the key ``base``.
+
+    Parameters
+    ----------
+    source
+        Name, or path of a ``.yaml`` file.
+    **changes
+        Settings to change; ``None`` leaves one as it is.
+
+    Examples
+    --------
+    >>> load_config("cifar10_cosine", n_steps=10).n_steps
+    10
+    >>> from pathlib import Path
+    >>> _ = Path("mine.yaml").write_text("{base: digits, lr: 0.001}")
+    >>> load_config("mine.yaml").lr
+    0.001
+    """
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if Path(source).suffix not in (".yaml", ".yml"):
+        return dataclasses.replace(_named(str(source)), **changes)
+    yaml = extra("yaml")
+    settings = yaml.safe_load(Path(source).read_text()) or {}
+    if not isinstance(settings, dict):
+        raise ValueError(f"{source} must hold one setting a line, as in 'n_steps: 1000'.")
+    base = settings.pop("base", None)
+    unknown = set(settings) - {field.name for field in dataclasses.fields(ImageConfig)}
+    if unknown:
+        raise ValueError(f"{source} has unknown settings: {', '.join(sorted(unknown))}.")
+    if base is None:
+        return ImageConfig(**settings | changes)
+    return dataclasses.replace(_named(base), **settings | changes)
+
+
+def save_config(config: ImageConfig, path: str | Path) -> None:
+    """Write settings to a YAML file.
+
+    Examples
+    --------
+    >>> save_config(CONFIGS["digits"], "digits.yaml")
+    >>> load_config("digits.yaml") == CONFIGS["digits"]
+    True
+    """
+    yaml = extra("yaml")
+    settings = dataclasses.asdict(config)
+    settings["channels"] = list(config.channels)
+    Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
+def _named(name: str) -> ImageConfig:
+    if name not in CONFIGS:
+        raise KeyError(f"Unknown settings {name!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
+    return CONFIGS[name]

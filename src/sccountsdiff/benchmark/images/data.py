@@ -1,0 +1,160 @@
+"""Images as counts: what every set of images offers, and the sets by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from sccountsdiff._registry import Registry
+
+IMAGE_SETS: Registry = Registry("image set")
+"""Functions ``(path, download) -> Splits`` by name."""
+
+
+class CountImages(Dataset):
+    """Images with whole-number pixels, and what each of them shows.
+
+    Attributes
+    ----------
+    shape
+        Channels, height and width.
+    max_count
+        Largest value of a pixel.
+    names
+        Names of the classes, or of the attributes if ``multi_label``.
+    multi_label
+        Whether an image has any number of attributes (a row of zeros and ones) instead of one class.
+    """
+
+    shape: tuple[int, int, int]
+    max_count: int
+    names: tuple[str, ...]
+    multi_label: bool = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """One image ``(channels, height, width)`` as uint8, and its class or attributes."""
+        raise NotImplementedError
+
+
+class ArrayImages(CountImages):
+    """Images held in memory.
+
+    Parameters
+    ----------
+    images
+        uint8 array, ``(images, channels, height, width)``.
+    labels
+        Class of each image, as a position in ``names``.
+    names
+        Names of the classes.
+    max_count
+        Largest value that a pixel can have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few = ArrayImages(np.zeros((2, 1, 8, 8), "uint8"), [0, 1], ["dark", "black"])
+    >>> len(few), few.shape, int(few[1][1])
+    (2, (1, 8, 8), 1)
+    """
+
+    def __init__(self, images: np.ndarray, labels, names, max_count: int = 255):
+        images, labels = np.asarray(images), np.asarray(labels, dtype=np.int64)
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise ValueError(
+                "`images` must be a uint8 array (images, channels, height, width), "
+                f"found {images.dtype} with shape {images.shape}."
+            )
+        if labels.shape != (len(images),):
+            raise ValueError(f"`labels` must have one class for each of {len(images)} images, found {labels.shape}.")
+        if len(labels) and not (0 <= labels.min() and labels.max() < len(names)):
+            raise ValueError(
+                f"`labels` must lie within 0 and {len(names) - 1}, found {labels.min()} to {labels.max()}."
+            )
+        if images.size and images.max() > max_count:
+            raise ValueError(f"`images` has a pixel of {images.max()}, above `max_count` = {max_count}.")
+        self.images, self.labels = torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels)
+        self.shape, self.names, self.max_count = tuple(images.shape[1:]), tuple(map(str, names)), max_count
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.images[index], self.labels[index]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Images to train on, and images that are never trained on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few = ArrayImages(np.zeros((2, 1, 8, 8), "uint8"), [0, 0], ["dark"])
+    >>> len(Splits(few, few).heldout)
+    2
+    """
+
+    train: CountImages
+    heldout: CountImages
+
+
+def load_images(name: str, path: str | Path | None = None, *, download: bool = False) -> Splits:
+    """A set of images by name.
+
+    Parameters
+    ----------
+    name
+        ``"digits"`` (bundled with scikit-learn), ``"cifar10"`` or ``"celeba"``.
+    path
+        File or folder with the images; not needed for ``"digits"``.
+    download
+        Fetch CIFAR-10 into the folder ``path`` if it is not there.
+
+    Examples
+    --------
+    >>> load_images("digits").train.shape  # doctest: +SKIP
+    (1, 8, 8)
+    """
+    return IMAGE_SETS.get(name)(path, download)
+
+
+def first_images(data: CountImages, n: int, start: int = 0) -> tuple[Tensor, Tensor]:
+    """Images ``start`` to ``start + n`` (fewer if there are not as many) and their conditions, as two tensors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> few = ArrayImages(np.zeros((3, 1, 8, 8), "uint8"), [0, 0, 0], ["dark"])
+    >>> first_images(few, 2)[0].shape
+    torch.Size([2, 1, 8, 8])
+    """
+    images, conditions = zip(*(data[i] for i in range(start, min(start + n, len(data)))), strict=True)
+    return torch.stack(images), torch.stack(conditions)
+
+
+def pixel_moments(data: CountImages, n: int = 10_000) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each pixel, over ``n`` images spread evenly through the set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pixels = np.array([1, 3], "uint8").reshape(2, 1, 1, 1)
+    >>> [moment.item() for moment in pixel_moments(ArrayImages(pixels, [0, 0], ["dark"]))]
+    [2.0, 1.0]
+    """
+    chosen = np.linspace(0, len(data) - 1, min(n, len(data))).astype(int).tolist()
+    total, squares = torch.zeros(data.shape, dtype=torch.float64), torch.zeros(data.shape, dtype=torch.float64)
+    for images, _ in DataLoader(data, batch_size=256, sampler=chosen):
+        total += images.double().sum(0)
+        squares += images.double().square().sum(0)
+    mean = total / len(chosen)
+    return mean.float(), (squares / len(chosen) - mean.square()).clamp_min(0).float()

@@ -1,0 +1,116 @@
+"""Drawing images from a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.benchmark.images.network import bounded
+from sccountsdiff.benchmark.images.training import ImageDiffusion, _step_seed
+from sccountsdiff.diffusion import NOISED, Attrition, Move, get_attrition, guide, reverse_walk, sample
+
+
+@torch.inference_mode()
+def generate(
+    model: ImageDiffusion,
+    conditions: Tensor | int,
+    *,
+    guidance: float = 1.0,
+    attrition: float | Tensor | Attrition = 0.0,
+    n_steps: int | None = None,
+    rounding: str = "random",
+    batch_size: int = 500,
+    seed: int = 0,
+    progress: bool = False,
+    on_move: Callable[[Move, Tensor], None] | None = None,
+) -> Tensor:
+    """Draw images (Algorithm 2).
+
+    Parameters
+    ----------
+    model
+        Trained model.
+    conditions
+        Class of each image to draw, or rows of attributes. A number draws that many images without a condition.
+    guidance
+        Guidance strength; 1 is the conditional model, 0 the unconditional one.
+    attrition
+        A number is eta of the ``rescale`` schedule; or rates per step, or an attrition schedule.
+    n_steps
+        Reverse steps; by default those of the model's settings.
+    rounding
+        How births are drawn (:func:`~sccountsdiff.diffusion.draw_births`).
+    batch_size
+        Images drawn at once. Each such block has a generator of its own, seeded from ``seed`` and its number.
+    seed
+        Seed.
+    progress
+        Show a progress bar.
+    on_move
+        Called with every move and the state of the block after it.
+
+    Returns
+    -------
+    uint8 images on the CPU, ``(images, channels, height, width)``, within 0 and the largest value of a pixel.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.benchmark.images import ImageConfig
+    >>> config = ImageConfig("digits", channels=(8, 8))
+    >>> model = ImageDiffusion(config, torch.ones(1, 8, 8), torch.ones(1, 8, 8), 16, tuple("0123456789"))
+    >>> generate(model, torch.tensor([3, 7]), guidance=2.0, n_steps=2).shape
+    torch.Size([2, 1, 8, 8])
+    """
+    from tqdm.auto import tqdm
+
+    if isinstance(conditions, int):
+        n, conditions, guidance = conditions, None, 0.0
+    elif not model.config.conditional:
+        raise ValueError("This model was trained without conditions: pass the number of images to draw.")
+    else:
+        n, conditions = len(conditions), conditions.to(model.device)
+    walk = reverse_walk(n_steps or model.config.n_sampling_steps)
+    attrition = get_attrition(attrition)
+    was_training = model.training
+    model.eval()
+    blocks = []
+    n_blocks = -(-n // batch_size)
+    with tqdm(total=n_blocks * len(walk), desc="Sampling") if progress else nullcontext() as bar:
+
+        def watch(move: Move, x: Tensor) -> None:
+            if bar is not None:
+                bar.update()
+            if on_move is not None:
+                on_move(move, x)
+
+        for block in range(n_blocks):
+            first, size = block * batch_size, min(batch_size, n - block * batch_size)
+            wanted = None if conditions is None else conditions[first : first + size]
+            if wanted is None and model.config.conditional:
+                wanted = _any_condition(model, size)
+            x0 = torch.zeros((size, *model.shape), device=model.device)
+            x = sample(
+                bounded(guide(model.denoise_with(wanted), guidance), model.max_count),
+                model.schedule,
+                walk,
+                x0,
+                torch.full_like(x0, NOISED),
+                attrition=attrition,
+                rounding=rounding,
+                generator=torch.Generator(model.device).manual_seed(_step_seed(seed, block)),
+                on_move=watch,
+            )
+            # Only births that are not binomial (`rounding="poisson"`) can overshoot.
+            blocks.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
+    model.train(was_training)
+    return torch.cat(blocks)
+
+
+def _any_condition(model: ImageDiffusion, n: int) -> Tensor:
+    """A condition for images that have none: the network is told to leave it out."""
+    shape = (n, len(model.names)) if model.network.condition.multi_label else (n,)
+    return torch.zeros(shape, dtype=torch.long, device=model.device)

@@ -1,0 +1,200 @@
+"""The denoiser of images: diffusers' U-Net between counts and log intensities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.diffusion import Prediction, Schedule
+
+HEADS = ("share", "softplus")
+
+
+class ConditionEmbedding(nn.Module):
+    """A class by a table, attributes by a small MLP; zeros where the condition is left out (Section 3.4).
+
+    Examples
+    --------
+    >>> import torch
+    >>> embed = ConditionEmbedding(10, 4, multi_label=False)
+    >>> embed(torch.tensor([3, 3]), torch.tensor([False, True]))[1].tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, n_conditions: int, width: int, *, multi_label: bool):
+        super().__init__()
+        self.multi_label = multi_label
+        self.embed = (
+            nn.Sequential(nn.Linear(n_conditions, width), nn.SiLU(), nn.Linear(width, width))
+            if multi_label
+            else nn.Embedding(n_conditions, width)
+        )
+
+    def forward(self, conditions: Tensor, null: Tensor) -> Tensor:
+        """Embedding of each image's condition, ``(images, width)``."""
+        conditions = conditions.float() if self.multi_label else conditions.long()
+        return self.embed(conditions).masked_fill(null[:, None], 0)
+
+
+class ImageDenoiser(nn.Module):
+    """U-Net that predicts the counts still to come at each pixel.
+
+    Its input is standardised with what is known of ``x_t`` at survival p: mean ``p m`` and variance
+    ``p (1 - p) m + p^2 v`` of a channel with mean m and variance v. With ``head="share"`` its output moves the best
+    linear guess of each pixel on its own, as a share of what still fits below ``max_count``: an untrained network *is*
+    that guess. ``head="softplus"`` is the paper's: ``y_hat = softplus(output)``.
+
+    Parameters
+    ----------
+    mean, variance
+        Moments of each pixel in the training images, ``(channels, height, width)``.
+    max_count
+        Largest value of a pixel.
+    schedule
+        Survival schedule.
+    n_conditions
+        Number of classes or attributes; 0 for an unconditional network.
+    multi_label
+        Whether conditions are attributes.
+    channels
+        Width of each level, the resolution halving from one to the next.
+    layers_per_block
+        Residual blocks of each level.
+    attention_at
+        Resolution with self-attention (there is always some at the lowest one, in the middle block).
+    dropout
+        Dropout of the residual blocks.
+    head
+        ``"share"`` or ``"softplus"``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine
+    >>> net = ImageDenoiser(torch.ones(1, 8, 8), torch.ones(1, 8, 8), 16, Cosine(), n_conditions=10, channels=(8, 8))
+    >>> x, t = torch.zeros(2, 1, 8, 8), torch.ones(2)
+    >>> net(x, t, torch.tensor([0, 1]), torch.tensor([False, True])).mean.mean().round(decimals=2).item()
+    1.0
+    """
+
+    def __init__(
+        self,
+        mean: Tensor,
+        variance: Tensor,
+        max_count: int,
+        schedule: Schedule,
+        *,
+        n_conditions: int = 0,
+        multi_label: bool = False,
+        channels: Sequence[int] = (128, 256, 256, 256),
+        layers_per_block: int = 2,
+        attention_at: int = 16,
+        dropout: float = 0.1,
+        head: str = "share",
+    ):
+        super().__init__()
+        if head not in HEADS:
+            raise ValueError(f"`head` must be one of {', '.join(HEADS)}, not {head!r}.")
+        n_channels, height, width = mean.shape
+        factor = 2 ** (len(channels) - 1)
+        if height % factor or width % factor:
+            raise ValueError(f"Images of {height} x {width} cannot be halved {len(channels) - 1} times.")
+        self.max_count, self.schedule, self.head = max_count, schedule, head
+        self.register_buffer("mean", mean)
+        self.register_buffer("variance", variance)
+        # Moments of a whole channel: variance within pixels and between them.
+        self.register_buffer("channel_mean", mean.mean((1, 2), keepdim=True))
+        spread = variance.mean((1, 2), keepdim=True) + mean.var((1, 2), keepdim=True, correction=0)
+        self.register_buffer("channel_variance", spread)
+        self.unet = _unet(n_channels, height, channels, layers_per_block, attention_at, dropout, n_conditions > 0)
+        self.condition = (
+            ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label) if n_conditions else None
+        )
+        if head == "share":
+            nn.init.zeros_(self.unet.conv_out.weight)
+            nn.init.zeros_(self.unet.conv_out.bias)
+
+    def forward(self, x: Tensor, t: Tensor, conditions: Tensor | None, null: Tensor) -> Prediction:
+        """Law of the remaining counts.
+
+        Parameters
+        ----------
+        x
+            Noised images, ``(images, channels, height, width)``.
+        t
+            Time of each image.
+        conditions
+            Class of each image, or its attributes, ``(images, attributes)``.
+        null
+            Images whose condition is left out.
+        """
+        p = self.schedule.survival(t).to(x)[:, None, None, None]
+        # One count more of variance: where next to nothing is left, a single count must not be a giant.
+        scale = (p * (1 - p) * self.channel_mean + p**2 * self.channel_variance + 1).sqrt()
+        embedding = None if self.condition is None else self.condition(conditions, null)
+        # diffusers expects times between 0 and 1,000.
+        output = self.unet((x - p * self.channel_mean) / scale, 1000 * t, class_labels=embedding).sample.float()
+        if self.head == "softplus":
+            return Prediction(F.softplus(output).clamp_min(1e-12).log())
+        room = (self.max_count - x).clamp_min(1e-3)  # none at the brightest pixels, and a logarithm needs some
+        share = (linear_guess(x, p, self.mean, self.variance) / room).maximum(1e-3 * (1 - p)).clamp(1e-20, 0.98)
+        return Prediction(room.log() + F.logsigmoid(share.logit() + output))
+
+
+def linear_guess(x: Tensor, p: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Best linear prediction of the remaining counts from the same pixel alone.
+
+    ``Cov(x_0, x_t) = p v`` and ``Var(x_t) = p (1 - p) m + p^2 v`` give
+    ``E[x_0 | x_t] = m + v (x_t - p m) / ((1 - p) m + p v)``. May be below 0.
+
+    Examples
+    --------
+    Nothing is left of the image, so the guess is its mean:
+
+    >>> import torch
+    >>> linear_guess(torch.zeros(1), torch.zeros(1), torch.tensor([5.0]), torch.tensor([2.0])).item()
+    5.0
+    """
+    slope = variance / ((1 - p) * mean + p * variance).clamp_min(1e-6)
+    return mean + slope * (x - p * mean) - x
+
+
+def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: int):
+    """A prediction that leaves no pixel above ``max_count``, guided or not.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Prediction
+    >>> far_too_many = lambda x, status, t: Prediction(torch.full_like(x, 9.0))
+    >>> x = torch.tensor([[0.0, 14.0, 16.0]])
+    >>> bounded(far_too_many, 16)(x, None, None).mean.round().tolist()
+    [[16.0, 2.0, 0.0]]
+    """
+
+    def denoise_within(x: Tensor, status: Tensor, t: Tensor) -> Prediction:
+        prediction = denoise(x, status, t)
+        # A hair less than what fits: exp(log(255)) may be above 255, and random rounding would take it to 256.
+        limit = (max_count - x).clamp_min(0).log() - 1e-6
+        return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
+
+    return denoise_within
+
+
+def _unet(n_channels, size, channels, layers_per_block, attention_at, dropout, conditional) -> nn.Module:
+    attends = [size // 2**level == attention_at for level in range(len(channels))]
+    return extra("diffusers").UNet2DModel(
+        sample_size=size,
+        in_channels=n_channels,
+        out_channels=n_channels,
+        block_out_channels=tuple(channels),
+        down_block_types=tuple("AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends),
+        up_block_types=tuple("AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)),
+        layers_per_block=layers_per_block,
+        dropout=dropout,
+        norm_num_groups=min(32, *(width // 4 for width in channels)),
+        class_embed_type="identity" if conditional else None,
+    )

@@ -1,0 +1,153 @@
+"""The image study as one command: train, draw, score, show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor, nn
+
+from sccountsdiff.benchmark.images import studies
+from sccountsdiff.benchmark.images.classifier import train_classifier
+from sccountsdiff.benchmark.images.config import ImageConfig
+from sccountsdiff.benchmark.images.data import Splits, first_images
+from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.inception import load_inception
+from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
+from sccountsdiff.benchmark.images.reference import heldout_losses
+from sccountsdiff.benchmark.images.scores import Judge
+from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.images.training import ImageDiffusion, default_device, train
+
+logger = logging.getLogger("sccountsdiff")
+
+STUDIES = ("guidance", "attrition", "schedules")
+N_EVALUATED = 200
+"""Images drawn at each evaluation during training, at most."""
+
+MAIN_TRIALS = (Trial(0.0), Trial(1.0), Trial(2.0))
+
+
+def run_images(
+    config: ImageConfig,
+    splits: Splits,
+    output: str | Path,
+    *,
+    run_studies: Sequence[str] = (),
+    features: nn.Module | None = None,
+    weights_path: str | Path | None = None,
+    n_images: int = 500,
+    resume: bool = False,
+    **train_kwargs: Any,
+) -> pd.DataFrame:
+    """Train an image model, draw from it at guidance 0, 1 and 2, and score what comes out.
+
+    Writes into a folder: the training (``config.yaml``, ``history.csv``, ``last.ckpt``, ``history.png``, a grid at every
+    evaluation), ``losses.csv`` (held-out loss of the network and of predictions from single pixels), ``scores.csv``,
+    the grids ``classes.png`` and ``attrition.png`` and, for each study, a table.
+
+    Parameters
+    ----------
+    config
+        Settings.
+    splits
+        Images.
+    output
+        Folder.
+    run_studies
+        Some of ``"guidance"``, ``"attrition"`` and ``"schedules"``.
+    features
+        Network in whose feature space images are compared. By default a classifier trained on the spot for the digits,
+        which also says how often the digit asked for is found, and Inception for the others.
+    weights_path
+        File with the weights of Inception; by default in torch hub's cache. Without them there are no scores.
+    n_images
+        Images drawn for each score.
+    resume
+        Go on with a training that was interrupted.
+    **train_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.train`.
+
+    Returns
+    -------
+    The table of scores; empty if there is no feature network.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.benchmark.images import load_config, load_images
+    >>> config = load_config("digits", channels=(8, 8), n_steps=2, n_sampling_steps=2)
+    >>> table = run_images(config, load_images("digits"), "out", features=torch.nn.Flatten(), n_images=20)
+    >>> table["guidance"].tolist()
+    [0.0, 1.0, 2.0]
+    """
+    output = Path(output)
+    unknown = set(run_studies) - set(STUDIES)
+    if unknown:
+        raise ValueError(f"Unknown studies: {', '.join(sorted(unknown))}. Known: {', '.join(STUDIES)}.")
+    own_classifier = features is None and config.dataset == "digits"
+    device = train_kwargs.setdefault("accelerator", default_device())
+    classifier = train_classifier(splits.train, seed=config.seed, device=device) if own_classifier else None
+    judge = _judge(splits, features or classifier, weights_path, device)
+    if run_studies and judge is None:
+        raise ValueError("The studies need scores, and these the weights of Inception or another feature network.")
+    output.mkdir(parents=True, exist_ok=True)
+    evaluate = _evaluation(splits, judge, output, min(n_images, N_EVALUATED))
+    model = train(config, splits, output, evaluate=evaluate, resume=resume, **train_kwargs)
+    drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed}
+    if "schedules" in run_studies:
+        studies.schedules(config, splits, judge, output, train_kwargs=train_kwargs, **drawn)
+    if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
+        return pd.DataFrame()
+
+    losses = pd.Series(heldout_losses(model, splits.heldout), name="heldout_loss")
+    losses.to_csv(output / "losses.csv", index_label="predictor")
+    plot_histories({config.schedule: pd.read_csv(output / "history.csv")}, output / "history.png")
+    studies.class_grid(model, output / "classes.png", seed=config.seed)
+    studies.attrition_grid(model, output / "attrition.png", seed=config.seed)
+    if judge is None:
+        return pd.DataFrame()
+
+    trials = MAIN_TRIALS if config.conditional else (Trial(None),)
+    scores = studies.compare(model, trials, judge, splits.train, **drawn)
+    if classifier is not None:
+        scores["agreement_real"] = classifier.agreement(*first_images(splits.heldout, len(splits.heldout)))
+    scores["frechet_real"] = judge.score(first_images(splits.heldout, n_images)[0])["frechet"]
+    scores.to_csv(output / "scores.csv", index=False)
+    for name in ("guidance", "attrition"):
+        if name in run_studies:
+            table = getattr(studies, name)(model, judge, splits.train, **drawn)
+            table.to_csv(output / f"{name}.csv", index=False)
+    return scores
+
+
+def _judge(splits: Splits, features: nn.Module | None, weights_path: str | Path | None, device: str) -> Judge | None:
+    if features is None:
+        try:
+            features = load_inception(weights_path)
+        except FileNotFoundError as error:
+            if weights_path is not None:
+                raise
+            logger.warning("No Frechet distance and no inception score: %s", error)
+            return None
+    return Judge(features, splits.train, device=device)
+
+
+def _evaluation(
+    splits: Splits, judge: Judge | None, output: Path, n_images: int
+) -> Callable[[ImageDiffusion, int], dict[str, float]]:
+    """What is done at every evaluation during training: a grid of images and, if there is a judge, their scores."""
+
+    def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
+        conditional = model.config.conditional
+        images: Tensor = generate(model, studies.conditions_like(splits.train, n_images) if conditional else n_images)
+        save_grid(images[:100], output / f"step_{step:07d}.png", 10, max_count=model.max_count)
+        scores = {} if judge is None else judge.score(images)
+        logger.info("Step %d: %s", step, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "drawn")
+        return scores
+
+    return evaluate

@@ -1,0 +1,275 @@
+"""The paper's studies of images: what guidance, attrition and the schedule do (Tables 1, App. E.3 and E.4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
+
+from sccountsdiff.benchmark.images.classifier import Classifier
+from sccountsdiff.benchmark.images.config import ImageConfig
+from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
+from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
+from sccountsdiff.benchmark.images.scores import Judge
+from sccountsdiff.benchmark.images.training import ImageDiffusion, train
+
+GUIDANCES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
+ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
+SCHEDULES = ("cosine", "fisher", "blackout")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to draw images. ``guidance=None`` draws without a condition.
+
+    Examples
+    --------
+    >>> Trial(guidance=2.0, attrition=0.02)
+    Trial(guidance=2.0, attrition=0.02)
+    """
+
+    guidance: float | None = 1.0
+    attrition: float = 0.0
+
+
+TABLE = (Trial(None, 0.0), Trial(1.0, 0.01), Trial(2.0, 0.02))
+"""The rows of the paper's Table 1 for each schedule."""
+
+
+def conditions_like(data: CountImages, n: int) -> Tensor:
+    """Conditions to draw ``n`` images with: all classes equally often, or the attributes of as many images.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_images
+    >>> conditions_like(load_images("digits").train, 12).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    """
+    if not data.multi_label:
+        return torch.arange(n) % len(data.names)
+    attributes = first_images(data, min(n, len(data)))[1]
+    return attributes[torch.arange(n) % len(attributes)]
+
+
+def compare(
+    model: ImageDiffusion,
+    trials: Sequence[Trial],
+    judge: Judge,
+    data: CountImages,
+    *,
+    n_images: int = 5000,
+    classifier: Classifier | None = None,
+    on_images: Callable[[Trial, Tensor], None] | None = None,
+    **generate_kwargs: Any,
+) -> pd.DataFrame:
+    """Draw images in several ways from one model, and score them.
+
+    Parameters
+    ----------
+    model
+        Trained model.
+    trials
+        Ways to draw.
+    judge
+        Scores the images.
+    data
+        Images whose conditions are asked for (:func:`conditions_like`).
+    n_images
+        Images for each trial.
+    classifier
+        Adds ``agreement``, the share of images in which it finds the class that was asked for.
+    on_images
+        Called with each trial and its images.
+    **generate_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.generate`, such as ``n_steps`` or ``seed``.
+
+    Returns
+    -------
+    One row for each trial.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> splits = load_images("digits")
+    >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
+    >>> judge = Judge(torch.nn.Flatten(), splits.train)
+    >>> compare(model, [Trial()], judge, splits.train, n_images=20, n_steps=2)[
+    ...     ["guidance", "attrition"]
+    ... ].values.tolist()
+    [[1.0, 0.0]]
+    """
+    rows = []
+    for trial in trials:
+        wanted = conditions_like(data, n_images) if model.config.conditional else None
+        unconditional = trial.guidance is None or wanted is None
+        images = generate(
+            model,
+            n_images if unconditional else wanted,
+            guidance=1.0 if unconditional else trial.guidance,
+            attrition=trial.attrition,
+            **generate_kwargs,
+        )
+        if on_images is not None:
+            on_images(trial, images)
+        guidance = "uncond" if unconditional else trial.guidance
+        row = {"schedule": model.config.schedule, "guidance": guidance, "attrition": trial.attrition}
+        row |= {"n_images": n_images} | judge.score(images)
+        if classifier is not None and not unconditional:
+            row["agreement"] = classifier.agreement(images, wanted)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def guidance(
+    model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = GUIDANCES, **kwargs: Any
+) -> pd.DataFrame:
+    """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`compare`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> splits = load_images("digits")
+    >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
+    >>> judge = Judge(torch.nn.Flatten(), splits.train)
+    >>> guidance(model, judge, splits.train, [0.0, 2.0], n_images=20, n_steps=2)["guidance"].tolist()
+    [0.0, 2.0]
+    """
+    return compare(model, [Trial(value, 0.01) for value in values], judge, data, **kwargs)
+
+
+def attrition(
+    model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = ATTRITIONS, **kwargs: Any
+) -> pd.DataFrame:
+    """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`compare`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> splits = load_images("digits")
+    >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
+    >>> judge = Judge(torch.nn.Flatten(), splits.train)
+    >>> attrition(model, judge, splits.train, [0.0, 0.5], n_images=20, n_steps=2)["attrition"].tolist()
+    [0.0, 0.5]
+    """
+    return compare(model, [Trial(1.0, value) for value in values], judge, data, **kwargs)
+
+
+def schedules(
+    config: ImageConfig,
+    splits: Splits,
+    judge: Judge,
+    output: str | Path,
+    *,
+    names: Sequence[str] = SCHEDULES,
+    trials: Sequence[Trial] = TABLE,
+    train_kwargs: dict[str, Any] | None = None,
+    **compare_kwargs: Any,
+) -> pd.DataFrame:
+    """Train a model with each schedule and draw from it in the ways of the paper's Table 1.
+
+    Writes ``schedules.csv`` and the training curves ``schedules.png`` into ``output``, and each training into a folder
+    of its own there. A schedule whose training has been finished there is not trained again.
+
+    Parameters
+    ----------
+    config
+        Settings, but for the schedule.
+    splits
+        Images.
+    judge
+        Scores images, at the end and at every evaluation.
+    output
+        Folder.
+    names
+        Schedules.
+    trials
+        Ways to draw.
+    train_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.train`.
+    **compare_kwargs
+        Arguments of :func:`compare`.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> config = load_config("digits", channels=(8, 8), n_steps=1)
+    >>> splits = load_images("digits")
+    >>> judge = Judge(torch.nn.Flatten(), splits.train)
+    >>> table = schedules(config, splits, judge, "out", names=["cosine"], n_images=20, n_steps=2)
+    >>> table["guidance"].tolist()
+    ['uncond', 1.0, 2.0]
+    """
+    output = Path(output)
+    n_images, n_steps = compare_kwargs.get("n_images", 5000), compare_kwargs.get("n_steps")
+
+    def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
+        # As the paper's curves: without condition, without attrition.
+        return judge.score(generate(model, n_images, n_steps=n_steps))
+
+    options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
+    folders = {name: output / f"schedule_{name}" for name in names}
+    models = [train(dataclasses.replace(config, schedule=name), splits, folders[name], **options) for name in names]
+    if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
+        return pd.DataFrame()
+    plot_histories({name: pd.read_csv(folders[name] / "history.csv") for name in names}, output / "schedules.png")
+    tables = [compare(model, trials, judge, splits.train, **compare_kwargs) for model in models]
+    table = pd.concat(tables, ignore_index=True)
+    table.to_csv(output / "schedules.csv", index=False)
+    return table
+
+
+def class_grid(model: ImageDiffusion, path: str | Path, *, n_columns: int = 10, **generate_kwargs: Any) -> Tensor:
+    """Draw a row of images for each class (or each attribute alone) into a PNG; returns them.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_config, load_images
+    >>> model = ImageDiffusion.for_images(load_config("digits"), load_images("digits").train)
+    >>> class_grid(model, "grid.png", n_columns=2, n_steps=2).shape
+    torch.Size([20, 1, 8, 8])
+    """
+    n = len(model.names)
+    if not model.config.conditional:
+        images = generate(model, n_columns**2, **generate_kwargs)
+        save_grid(images, path, n_columns, max_count=model.max_count)
+        return images
+    each = torch.eye(n, dtype=torch.long) if model.network.condition.multi_label else torch.arange(n)
+    images = generate(model, each.repeat_interleave(n_columns, 0), **generate_kwargs)
+    save_grid(images, path, n_columns, max_count=model.max_count, titles=model.names)
+    return images
+
+
+def attrition_grid(
+    model: ImageDiffusion,
+    path: str | Path,
+    values: Sequence[float] = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0),
+    *,
+    n_columns: int = 10,
+    **generate_kwargs: Any,
+) -> Tensor:
+    """Draw a row of images for each attrition into a PNG: more of it makes them smoother; returns them.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_config, load_images
+    >>> model = ImageDiffusion.for_images(load_config("digits"), load_images("digits").train)
+    >>> attrition_grid(model, "grid.png", [0.0, 1.0], n_columns=3, n_steps=2).shape
+    torch.Size([6, 1, 8, 8])
+    """
+    conditions: Tensor | int = n_columns
+    if model.config.conditional:
+        conditions = torch.arange(n_columns) % len(model.names)
+        if model.network.condition.multi_label:
+            conditions = torch.eye(len(model.names), dtype=torch.long)[conditions]
+    rows = [generate(model, conditions, attrition=value, **generate_kwargs) for value in values]
+    images = torch.cat(rows)
+    save_grid(images, path, n_columns, max_count=model.max_count, titles=[f"eta {value:g}" for value in values])
+    return images

@@ -1,0 +1,134 @@
+"""Masked (absorbing-state) diffusion, MDLM: each count is a class of its own, without an order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP, n_parameters
+from sccountsdiff.diffusion import reverse_walk
+
+MAX_CLASSES = 64
+
+
+class MaskedDiffusion(CountModel):
+    """At time t each entry is masked with probability t; the network gives the law of each masked count.
+
+    The loss is the negative ELBO of MDLM: the cross-entropy of masked entries, weighted with ``1 / t``. The network sees
+    the counts that are not masked on the standardised ``log1p`` scale, and which ones are masked.
+
+    Parameters
+    ----------
+    counts
+        Training counts, ``(samples, dimensions)``.
+    n_hidden
+        Hidden width of the network.
+    max_classes
+        Classes are 0, 1, ... up to the largest training count, but at most so many; the last one then stands for all
+        larger counts, and a sample of it is one of those training counts at random.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = MaskedDiffusion(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), n_hidden=4)
+    >>> model.n_classes
+    4
+    """
+
+    def __init__(self, counts: Tensor, n_hidden: int, max_classes: int = MAX_CLASSES):
+        if max_classes < 2:
+            raise ValueError(f"`max_classes` must be at least 2, not {max_classes}.")
+        self.n_classes = count_classes(counts, max_classes)
+        n_dimensions = counts.shape[1]
+        super().__init__(counts, TimeMLP(2 * n_dimensions, n_dimensions * self.n_classes, n_hidden))
+        self.register_buffer("tail", counts[counts >= self.n_classes - 1])
+
+    def log_law(self, x: Tensor, is_masked: Tensor, t: Tensor) -> Tensor:
+        """Log-probability of each class, ``(samples, dimensions, classes)``."""
+        shown = torch.cat([self.standardise(x).masked_fill(is_masked, 0.0), is_masked.to(x)], dim=1)
+        return self.network(shown, t).unflatten(1, (x.shape[1], self.n_classes)).log_softmax(-1)
+
+    def loss(self, x0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Negative ELBO in nats per sample."""
+        t = t.clamp_min(1e-3)  # the weight is 1 / t
+        is_masked = torch.rand(x0.shape, generator=generator, device=x0.device, dtype=x0.dtype) < t[:, None]
+        classes = x0.clamp_max(self.n_classes - 1).long()
+        log_law = self.log_law(x0, is_masked, t).gather(2, classes[..., None])[..., 0]
+        return -((log_law * is_masked).sum(1) / t).mean()
+
+    @torch.no_grad()
+    def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
+        """Counts, ``(n, dimensions)``."""
+        empty = torch.zeros((n, len(self.log_mean)), device=self.log_mean.device, dtype=self.log_mean.dtype)
+        counts = unmask(self.log_law, empty, n_steps, generator)
+        is_tail = counts == self.n_classes - 1
+        chosen = torch.randint(len(self.tail), (int(is_tail.sum()),), generator=generator, device=counts.device)
+        counts[is_tail] = self.tail[chosen]
+        return counts
+
+
+def count_classes(counts: Tensor, max_classes: int = MAX_CLASSES) -> int:
+    """One class for each count up to the largest, at most ``max_classes``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> count_classes(torch.tensor([0.0, 7.0])), count_classes(torch.tensor([0.0, 700.0]))
+    (8, 64)
+    """
+    return min(int(counts.max()) + 1, max_classes)
+
+
+def masked_parameters(counts: Tensor, n_hidden: int) -> int:
+    """Number of parameters of a :class:`MaskedDiffusion` of these counts.
+
+    Examples
+    --------
+    >>> import torch
+    >>> counts = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    >>> masked_parameters(counts, 4) == MaskedDiffusion(counts, 4).n_parameters
+    True
+    """
+    n_dimensions = counts.shape[1]
+    return n_parameters(2 * n_dimensions, n_dimensions * count_classes(counts), n_hidden)
+
+
+def unmask(
+    log_law: Callable[[Tensor, Tensor, Tensor], Tensor],
+    empty: Tensor,
+    n_steps: int,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Walk from all masked to none: of the entries masked at t, a share ``(t - s) / t`` gets its class by s.
+
+    Parameters
+    ----------
+    log_law
+        Log-probabilities of the classes for ``(x, is_masked, t)``.
+    empty
+        Zeros of the shape and type of the result.
+    n_steps
+        Reverse steps.
+    generator
+        Source of randomness.
+
+    Examples
+    --------
+    >>> import torch
+    >>> always_two = lambda x, is_masked, t: torch.tensor([0.0, 0.0, 1.0]).log().expand(*x.shape, 3)
+    >>> unmask(always_two, torch.zeros(1, 4), n_steps=3).tolist()
+    [[2.0, 2.0, 2.0, 2.0]]
+    """
+    x, is_masked = empty.clone(), torch.ones_like(empty, dtype=torch.bool)
+    for move in reverse_walk(n_steps):
+        drawn = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+        reveal = is_masked & (drawn < (move.t - move.s) / move.t)
+        rows = reveal.any(dim=1)  # the network is asked about these only
+        if rows.any():
+            t = torch.full((int(rows.sum()),), move.t, dtype=x.dtype, device=x.device)
+            law = log_law(x[rows], is_masked[rows], t)[reveal[rows]].exp()
+            x[reveal] = torch.multinomial(law, 1, generator=generator)[:, 0].to(x)
+            is_masked &= ~reveal
+    return x
