@@ -61,7 +61,8 @@ autodoc_member_order = "bysource"
 # Members of our own mixins are shown, those of these bases are not.
 autodoc_default_options = {
     "members": True,
-    "inherited-members": "UnsupervisedTrainingMixin, BaseModelClass, Module, LightningModule, Generic, tuple, object",
+    "inherited-members": "UnsupervisedTrainingMixin, BaseModelClass, Module, LightningModule, ModelHooks, DataHooks, "
+    "CheckpointHooks, HyperparametersMixin, Generic, tuple, object",
 }
 autodoc_typehints_format = "short"
 always_use_bars_union = True

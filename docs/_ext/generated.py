@@ -49,7 +49,7 @@ def cards(group: str) -> str:
             ":link-type: any",
             "",
             row["summary"].replace("``", "`"),
-            *(["+++", " ".join(badges)] if badges else []),
+            *(["", " ".join(badges)] if badges else []),
             ":::",
             "",
         ]

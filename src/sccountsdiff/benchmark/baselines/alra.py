@@ -114,7 +114,7 @@ class ALRA(JointBaseline):
     """ALRA (Linderman et al. 2022): low-rank approximation of log counts, thresholded gene by gene.
 
     Log counts of training and test cells, at 10,000 counts per cell, are approximated by a matrix of low rank
-    (:func:`choose_rank`), whose noise is set to zero (:func:`alra_complete`). The logarithm is undone and the cell brought
+    (``choose_rank``), whose noise is set to zero (``alra_complete``). The logarithm is undone and the cell brought
     to its observed total.
 
     The method knows no missing entries: a hidden entry is a zero like any other, and the approximation may or may not

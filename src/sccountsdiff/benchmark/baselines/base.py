@@ -213,7 +213,7 @@ class Baseline(ABC):
 
     @property
     def training_key(self) -> str | None:
-        """All that training depends on: methods with the same key can share one fit.
+        """What training depends on, as text; methods with the same key can share one fit.
 
         Settings that only matter for imputation are fields with ``"sampling"`` in their metadata. ``None`` if there are none.
         """

@@ -228,10 +228,10 @@ class HIVAE(TorchBaseline):
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
     draws: ClassVar[bool] = True
     uses_mask: ClassVar[bool] = True
-    network_class: ClassVar[type[_HIVAENetwork]]
+    _network_class: ClassVar[type[_HIVAENetwork]]
 
     def _network(self, cells: Cells) -> _HIVAENetwork:
-        return self.network_class(
+        return self._network_class(
             cells, self.n_components, self.n_latent, self.n_gene_latent, self.n_hidden, self.temperature
         )
 
@@ -276,7 +276,7 @@ class HIVAEPoisson(HIVAE):
     """
 
     name: ClassVar[str] = "hivae_poisson"
-    network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
+    _network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
 
 
 @register_baseline
@@ -300,7 +300,7 @@ class HIVAEGaussian(HIVAE):
     """
 
     name: ClassVar[str] = "hivae_gaussian"
-    network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
+    _network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
 
 
 def _mlp(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:

@@ -82,7 +82,7 @@ def aggregation(
 class KNNSmoothing(JointBaseline):
     """kNN-smoothing (Wagner et al. 2017, version 2): counts of the nearest cells added up, in steps of powers of two.
 
-    Raw counts of each test cell and its nearest training and test cells are added up (:func:`aggregation`), divided by the
+    Raw counts of each test cell and its nearest training and test cells are added up (``aggregation``), divided by the
     depth of these cells, and brought to the observed total of the cell.
 
     The method knows no missing entries: hidden ones are zeros, in distances and in sums.

@@ -115,7 +115,7 @@ class MAGIC(JointBaseline):
     """MAGIC (van Dijk et al. 2018): counts diffused over a graph of similar cells.
 
     Counts are divided by the total of their cell, and their square roots averaged over random walks on a graph of training
-    and test cells (:func:`magic_smooth`). Squares of the averages are brought to the observed total of the cell. The
+    and test cells (``magic_smooth``). Squares of the averages are brought to the observed total of the cell. The
     smoothing agrees with the package ``magic-impute`` 3.0.0.
 
     The method knows no missing entries: hidden ones are zeros, in distances and in averages. How far one has to average

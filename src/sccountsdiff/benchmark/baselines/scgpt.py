@@ -52,9 +52,10 @@ class SCGPT(MaskedAutoEncoder):
         Genes of a cell in a training step; imputation uses all.
     value_style
         ``"scaling"`` or ``"continuous"``, see above.
-
-    Other parameters are those of the training: ``hidden_shares`` and ``max_steps`` (shares of genes that are hidden,
-    steps at most), ``max_epochs``, ``batch_size``, ``lr``, ``patience``, ``ema_decay``, ``trainer_kwargs``.
+    hidden_shares, max_steps
+        Shares of genes that are hidden in training, and steps at most.
+    max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share, progress, trainer_kwargs
+        Training, the same for all networks of the benchmark.
 
     Examples
     --------
@@ -128,9 +129,8 @@ class SCGPTPretrained(SCGPT):
         them in by their mean over training cells times the depth of the cell.
     max_epochs
         Epochs of fine-tuning; by default none.
-
-    Other parameters are those of :class:`SCGPT`; the size of the network and the style of values are those of the
-    weights.
+    n_tokens, hidden_shares, max_steps, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share
+        As in :class:`SCGPT`; the size of the network and the style of values are those of the weights.
 
     Examples
     --------

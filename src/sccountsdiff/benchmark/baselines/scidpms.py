@@ -167,7 +167,7 @@ class ScIDPMs(TorchBaseline):
     n_levels
         Noise levels.
     noise_schedule
-        ``"quadratic"`` or ``"linear"`` growth of the noise (:func:`signal_shares`).
+        ``"quadratic"`` or ``"linear"`` growth of the noise.
     n_steps
         Steps in sampling, at most ``n_levels``, which is the original's number.
     eta

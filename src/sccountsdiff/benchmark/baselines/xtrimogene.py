@@ -49,9 +49,10 @@ class XTrimoGene(MaskedAutoEncoder):
         Number of learnt bins of values.
     dropout
         Dropout in the encoder and the decoder.
-
-    Other parameters are those of the training: ``hidden_shares`` and ``max_steps`` (shares of genes that are hidden,
-    steps at most), ``max_epochs``, ``batch_size``, ``lr``, ``patience``, ``ema_decay``, ``trainer_kwargs``.
+    hidden_shares, max_steps
+        Shares of genes that are hidden in training, and steps at most.
+    max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share, progress, trainer_kwargs
+        Training, the same for all networks of the benchmark.
 
     Examples
     --------

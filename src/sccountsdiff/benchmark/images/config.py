@@ -125,9 +125,9 @@ CONFIGS: dict[str, ImageConfig] = {
 
 
 def load_config(source: str | Path, **changes) -> ImageConfig:
-    """Settings by name, or from a YAML file written by :func:`save_config` or by hand.
+    """Settings by name, or from a YAML file written by :func:`~sccountsdiff.benchmark.images.save_config` or by hand.
 
-    A file may name one of :data:`CONFIGS` to start from under the key ``base``.
+    A file may name one of ``CONFIGS`` to start from under the key ``base``.
 
     Parameters
     ----------

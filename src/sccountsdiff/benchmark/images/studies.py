@@ -81,7 +81,7 @@ def compare(
     judge
         Scores the images.
     data
-        Images whose conditions are asked for (:func:`conditions_like`).
+        Images whose conditions are asked for (``conditions_like``).
     n_images
         Images for each trial.
     classifier
@@ -131,7 +131,7 @@ def compare(
 def guidance(
     model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = GUIDANCES, **kwargs: Any
 ) -> pd.DataFrame:
-    """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`compare`.
+    """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def guidance(
 def attrition(
     model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = ATTRITIONS, **kwargs: Any
 ) -> pd.DataFrame:
-    """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`compare`.
+    """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def schedules(
     train_kwargs
         Arguments of :func:`~sccountsdiff.benchmark.images.train`.
     **compare_kwargs
-        Arguments of :func:`compare`.
+        Arguments of :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
     Examples
     --------

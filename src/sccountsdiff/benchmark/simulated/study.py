@@ -63,7 +63,7 @@ QUICK_SETTINGS = {"wide": SETTINGS["wide"]}
 
 @dataclass(frozen=True)
 class Study:
-    """Results of :func:`run_study`.
+    """Results of :func:`~sccountsdiff.benchmark.simulated.run_study`.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def run_study(
     seeds
         One repetition each.
     settings
-        Comparisons by name; default: :data:`SETTINGS`.
+        Comparisons by name; default: ``SETTINGS``.
     budget
         What each model may use; default: steps and samples as in the paper.
     quick
