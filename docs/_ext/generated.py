@@ -66,7 +66,8 @@ def comparison(name: str) -> str:
         part = summary[(summary["protocol"] == protocol) & is_pattern]
         others = [metric for metric in dict.fromkeys(part["metric"]) if metric not in POINTWISE_AND_DISTRIBUTIONAL]
         parts += [f":::{{tab-item}} {title}", ""]
-        parts += [to_markdown(to_table(part, metrics)) for metrics in (POINTWISE_AND_DISTRIBUTIONAL, others)]
+        for metrics in (POINTWISE_AND_DISTRIBUTIONAL, others):
+            parts.append(to_markdown(to_table(part[part["metric"].isin(metrics)], metrics)))
         parts += [":::", ""]
     return "\n".join([*parts, "::::", ""])
 

@@ -1,6 +1,6 @@
 """A short training on CIFAR-10 with an interruption, and two steps of each full-size image model.
 
-python docs/benchmarks/images.py cifar10 --data cifar10_sample.npz --output images_cifar10.csv
+python docs/benchmarks/images.py cifar10 --data cifar10_4000.npz --output images_cifar10.csv
 python docs/benchmarks/images.py full-size --output images_full_size.csv
 """
 

@@ -9,12 +9,12 @@ from types import ModuleType
 EXTRAS = {
     "benchmark": ("igraph", "leidenalg", "sklearn", "torchmetrics", "xgboost"),
     "forest": ("ForestDiffusion", "catboost", "lightgbm", "xgboost"),
-    "images": ("PIL", "diffusers", "torchmetrics"),
+    "images": ("PIL", "diffusers", "sklearn", "torchmetrics", "yaml"),
 }
 """What each extra of the package must bring, by the names under which it is imported."""
 
 
-def optional_import(module: str, purpose: str) -> ModuleType:
+def optional_import(module: str, purpose: str, extra: str = "benchmark") -> ModuleType:
     """Import a module, or say which extra of the package brings it.
 
     Examples
@@ -31,7 +31,7 @@ def optional_import(module: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f'{purpose} needs the package {package!r}; install it with pip install "sccountsdiff[benchmark]".'
+            f'{purpose} needs the package {package!r}; install it with pip install "sccountsdiff[{extra}]".'
         ) from error
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, CountImages, Splits
 
 CROP, SIZE = 178, 64
@@ -49,12 +50,12 @@ class CelebA(CountImages):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        from PIL import Image
+        image_module = optional_import("PIL.Image", "Reading CelebA", "images")
 
-        with Image.open(self.folder / str(self.files[index])) as image:
+        with image_module.open(self.folder / str(self.files[index])) as image:
             left, top = (image.width - CROP) // 2, (image.height - CROP) // 2
             square = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
-            pixels = np.array(square.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+            pixels = np.array(square.resize((SIZE, SIZE), image_module.Resampling.BILINEAR))
         return torch.from_numpy(pixels).permute(2, 0, 1), self.attributes[index]
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.network import HEADS
 from sccountsdiff.diffusion import get_schedule
 
@@ -148,7 +148,7 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     changes = {name: value for name, value in changes.items() if value is not None}
     if Path(source).suffix not in (".yaml", ".yml"):
         return dataclasses.replace(_named(str(source)), **changes)
-    yaml = extra("yaml")
+    yaml = optional_import("yaml", "Reading settings", "images")
     settings = yaml.safe_load(Path(source).read_text()) or {}
     if not isinstance(settings, dict):
         raise ValueError(f"{source} must hold one setting a line, as in 'n_steps: 1000'.")
@@ -170,7 +170,7 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     >>> load_config("digits.yaml") == CONFIGS["digits"]
     True
     """
-    yaml = extra("yaml")
+    yaml = optional_import("yaml", "Reading settings", "images")
     settings = dataclasses.asdict(config)
     settings["channels"] = list(config.channels)
     Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, ArrayImages, Splits
 
 N_TRAIN = 1500
@@ -26,7 +27,7 @@ def load_digits(path: str | Path | None = None, download: bool = False) -> Split
     >>> len(splits.train), len(splits.heldout), splits.train.max_count
     (1500, 297, 16)
     """
-    from sklearn import datasets
+    datasets = optional_import("sklearn.datasets", "Loading the digits", "images")
 
     if path is not None:
         raise ValueError(f"The digits come with scikit-learn and are read from no file; leave out {str(path)!r}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.diffusion import Prediction, Schedule
 
 HEADS = ("share", "softplus")
@@ -186,7 +186,7 @@ def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: 
 
 def _unet(n_channels, size, channels, layers_per_block, attention_at, dropout, conditional) -> nn.Module:
     attends = [size // 2**level == attention_at for level in range(len(channels))]
-    return extra("diffusers").UNet2DModel(
+    return optional_import("diffusers", "An image network", "images").UNet2DModel(
         sample_size=size,
         in_channels=n_channels,
         out_channels=n_channels,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.benchmark._optional import optional_import
 
 
 def save_grid(
@@ -46,7 +46,7 @@ def save_grid(
     >>> Image.open("grid.png").size
     (28, 28)
     """
-    image_module = extra("PIL.Image")
+    image_module = optional_import("PIL.Image", "Drawing grids", "images")
     n, channels, height, width = images.shape
     scale = scale or max(1, 64 // height)
     gap, margin = 4, 8 * max(map(len, titles)) if titles else 0
@@ -60,7 +60,7 @@ def save_grid(
         picture = image_module.fromarray(np.ascontiguousarray(one))
         picture = picture.resize((width * scale, height * scale), image_module.Resampling.NEAREST)
         page.paste(picture, (margin + gap + column * cell_width, gap + row * cell_height))
-    draw = extra("PIL.ImageDraw").Draw(page)
+    draw = optional_import("PIL.ImageDraw", "Drawing grids", "images").Draw(page)
     for row, title in enumerate(titles):
         draw.text((3, gap + (row + 0.5) * cell_height - 6), title, fill="black")
     page.save(path)

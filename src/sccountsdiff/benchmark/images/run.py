@@ -20,15 +20,12 @@ from sccountsdiff.benchmark.images.inception import load_inception
 from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
 from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import Judge
-from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.images.studies import N_EVALUATED, Trial
 from sccountsdiff.benchmark.images.training import ImageDiffusion, default_device, train
 
 logger = logging.getLogger("sccountsdiff")
 
 STUDIES = ("guidance", "attrition", "schedules")
-N_EVALUATED = 200
-"""Images drawn at each evaluation during training, at most."""
-
 MAIN_TRIALS = (Trial(0.0), Trial(1.0), Trial(2.0))
 
 

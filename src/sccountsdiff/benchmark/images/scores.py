@@ -6,9 +6,9 @@ import warnings
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark.images._extra import extra
+from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import CountImages
 
 LEAST_LOGIT = -60.0
@@ -39,8 +39,6 @@ class Judge:
         has a method ``logits(features)``, there is an inception score as well.
     real
         Real images.
-    n_real
-        At most this many of them, from the first on; all by default.
     batch_size
         Images that go through the network at once.
     n_splits
@@ -63,16 +61,14 @@ class Judge:
         network: nn.Module,
         real: CountImages,
         *,
-        n_real: int | None = None,
         batch_size: int = 256,
         n_splits: int = 10,
         device: str | torch.device = "cpu",
     ):
         self.network, self.device = network.to(device).eval(), device
         self.batch_size, self.n_splits = batch_size, n_splits
-        chosen = Subset(real, range(min(n_real or len(real), len(real))))
         self.frechet = None
-        for images, _ in DataLoader(chosen, batch_size):
+        for images, _ in DataLoader(real, batch_size):
             self._update(self._features(images), real=True)
 
     @torch.inference_mode()
@@ -82,7 +78,7 @@ class Judge:
     def _update(self, features: Tensor, *, real: bool) -> None:
         if self.frechet is None:
             feature = _AsIs(features.shape[1])
-            fid = extra("torchmetrics.image.fid")
+            fid = optional_import("torchmetrics.image.fid", "Scoring images", "images")
             self.frechet = fid.FrechetInceptionDistance(feature, reset_real_features=False, **ALONE)
             self.frechet.to(self.device).set_dtype(torch.float64)
         self.frechet.update(features.double(), real=real)
@@ -129,7 +125,7 @@ def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:
         # torchmetrics warns that it keeps what it is given, and torch that one split has no standard deviation.
         warnings.simplefilter("ignore")
         metric = (
-            extra("torchmetrics.image.inception")
+            optional_import("torchmetrics.image.inception", "Scoring images", "images")
             .InceptionScore(_AsIs(logits.shape[1]), splits=n_splits, **ALONE)
             .to(logits.device)
         )

@@ -26,6 +26,10 @@ ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
 SCHEDULES = ("cosine", "fisher", "blackout")
 
 
+N_EVALUATED = 200
+"""Images drawn at each evaluation during training, at most."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One way to draw images. ``guidance=None`` draws without a condition.
@@ -208,7 +212,7 @@ def schedules(
     ['uncond', 1.0, 2.0]
     """
     output = Path(output)
-    n_images, n_steps = compare_kwargs.get("n_images", 5000), compare_kwargs.get("n_steps")
+    n_images, n_steps = min(compare_kwargs.get("n_images", N_EVALUATED), N_EVALUATED), compare_kwargs.get("n_steps")
 
     def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
         # As the paper's curves: without condition, without attrition.

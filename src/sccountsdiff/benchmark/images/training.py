@@ -233,8 +233,9 @@ class History(Callback):
                 self._losses = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
-        """Remember the loss."""
-        self._losses.append(outputs["loss"].detach())
+        """Remember the loss; of several processes, one keeps the history."""
+        if trainer.is_global_zero:
+            self._losses.append(outputs["loss"].detach())
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Write a line; the first one before training."""
@@ -367,6 +368,7 @@ def train(
         History(output / "history.csv", evaluate),
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays
         Saver(checkpoint, checkpoint_every or evaluate_every),
+        *trainer_kwargs.pop("callbacks", []),
     ]
     with quiet(), global_seed(config.seed):
         trainer = pl.Trainer(
