@@ -80,7 +80,7 @@ def costs(name: str) -> str:
     means = done.groupby(["method", "n_samples"], sort=False)[list(columns)].mean().rename(columns=columns).round(1)
     lines = ["| method | draws | " + " | ".join(columns.values()) + " |", "|---" * 5 + "|"]
     lines += [f"| {m} | {n} | " + " | ".join(f"{v:g}" for v in row) + " |" for (m, n), *row in means.itertuples()]
-    failures = results[results["error"].notna()].drop_duplicates(["method", "error"])
+    failures = results[results["error"].notna() & results["metric"].isna()].drop_duplicates(["method", "error"])
     lines += ["", *(f"- `{row.method}` failed. {row.error}" for row in failures.itertuples()), ""]
     return "\n".join(lines)
 

@@ -62,7 +62,9 @@ def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
     if not folder.exists():
         cells = prepare(dataset, **PREPARATION)
         train = split_cells(cells, SHARES, seed=seed)[0]
-        bm.metrics.train_embedder(cells[train].copy(), seed=seed).save(folder)
+        partial = folder.with_suffix(".partial")  # a run that is killed leaves no half-written model behind
+        bm.metrics.train_embedder(cells[train].copy(), seed=seed).save(partial, overwrite=True)
+        partial.rename(folder)
     return folder
 
 
@@ -85,6 +87,8 @@ def main() -> None:
     parser.add_argument("--save", type=Path, required=True, help="the table")
     parser.add_argument("--figure", type=Path, help="pointwise against distributional quality")
     arguments = parser.parse_args()
+    if unknown := set(arguments.methods or ()) - {method.name for method in [*CHEAP, *SLOW]}:
+        parser.error(f"unknown methods {sorted(unknown)}")
 
     dataset = bm.datasets.load_dataset(arguments.data, covariates=[arguments.label], label=arguments.label)
     tables = []

@@ -150,7 +150,10 @@ def _method(thing: str | Baseline | type[Baseline], quick: bool) -> tuple[str, B
     if isinstance(thing, str):
         kind = get_baseline(thing)
         is_trained = dataclasses.is_dataclass(kind) and "max_epochs" in {f.name for f in dataclasses.fields(kind)}
-        thing = kind(**({"max_epochs": QUICK_EPOCHS_OF.get(thing, QUICK_EPOCHS)} if quick and is_trained else {}))
+        thing = kind()
+        if quick and is_trained:
+            shorter = QUICK_EPOCHS_OF.get(kind.name, QUICK_EPOCHS)
+            thing = kind(max_epochs=shorter if thing.max_epochs is None else min(thing.max_epochs, shorter))
     elif isinstance(thing, type) and issubclass(thing, Baseline):
         thing = thing()
     if not isinstance(thing, Baseline):

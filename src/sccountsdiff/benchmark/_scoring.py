@@ -161,4 +161,4 @@ def message(error: Exception) -> str:
     >>> message(ValueError("too small"))
     'ValueError: too small'
     """
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

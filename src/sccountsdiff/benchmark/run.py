@@ -102,7 +102,8 @@ def run(
     protocol
         ``"all"`` takes all counts for data. ``"paper"`` believes only those named by
         :func:`~sccountsdiff.benchmark.missingness.valid_sites`: others are not hidden, not scored, and not observed for
-        methods that can learn from incomplete cells.
+        methods that can learn from incomplete cells. As in the paper, all cells, hidden counts included, say which genes
+        are silent in a type.
     embedder
         Folder of a saved scvi-tools model to compute scFID with, such as that of the CELLxGENE census; its gene names must be
         those of the data. Default: a model trained on the training cells of each split.
@@ -294,6 +295,8 @@ def _impute_and_score(
             scores = split.scores(metrics, imputed, sites, draws, plan.n_bootstrap)
         except Exception as error:
             failure = message(error)
+            if not isinstance(method, Exception):
+                logger.warning("Method %s failed to impute. %s", method.name if method else TRUTH, failure)
             logger.debug("", exc_info=True)
             scores = [{"metric": None, "value": np.nan, "se": np.nan, "error": failure}]
         cost = {

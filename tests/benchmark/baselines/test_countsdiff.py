@@ -82,3 +82,11 @@ def test_settings_of_the_paper():
     assert (paper.n_steps, paper.n_resamples, paper.attrition, paper.guidance) == (19, 3, 0.005, 1)
     assert (blackout.schedule, blackout.attrition, blackout.guidance) == ("blackout", 0, 0)
     assert not blackout.uses_covariates
+
+
+def test_gaps_only_in_imputation_are_refused(cells):
+    method = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8}).fit(cells[:240])
+    believed = np.ones((60, 15), dtype=bool)
+    believed[0, 1] = False
+    with pytest.raises(ValueError, match="give believed to fit"):
+        method.impute(cells[240:], np.zeros((60, 15), dtype=bool), believed=believed)

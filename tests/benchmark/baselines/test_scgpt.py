@@ -192,6 +192,10 @@ def test_pretrained_imputes_without_training(released):
     expressed = (released.cells.X > 0).mean(axis=0)
     assert (answer[sites] <= (shown.max(axis=1, keepdims=True) * expressed)[sites] + 1e-4).all(), "outside of the bins"
     assert answer[sites].std() > 0
+    whole = released.cells.copy()
+    whole.X = whole.X.astype(np.int64)
+    again = SCGPTPretrained(weights_path=released.folder).fit(whole).impute(whole, sites)
+    np.testing.assert_allclose(again[sites], answer[sites], rtol=1e-5)
     # A zero says nothing to a model that never saw one: as good as not observed.
     zero = (released.cells.X == 0) & ~sites
     np.testing.assert_allclose(method.impute(released.cells, sites | zero)[sites], answer[sites], rtol=1e-4)
@@ -286,5 +290,7 @@ def test_budget_of_steps_in_whole_epochs(counts):
     method = SCGPT(**SMALL | {"max_epochs": 50, "batch_size": 10, "max_steps": 7}).fit(AnnData(counts))
     assert len(method.history) == 3, "30 cells are 3 steps of 10"
     assert method.max_epochs == 50
+    unbounded = SCGPT(**SMALL | {"max_epochs": 5, "batch_size": 10, "max_steps": None, "patience": None})
+    assert len(unbounded.fit(AnnData(counts)).history) == 5
     with pytest.raises(ValueError, match="hidden_shares"):
         SCGPT(hidden_shares=(0.5, 1.0))

@@ -22,22 +22,26 @@ class MaskedAutoEncoder(TorchBaseline):
     hidden_shares
         Shares of the genes that are hidden in training; each cell of a batch gets one of them by chance.
     max_steps
-        Steps at most, rounded up to whole epochs, so that the last ones are validated too.
+        Steps at most, rounded up to whole epochs, so that the last ones are validated too. ``None`` leaves it to
+        ``max_epochs``.
     """
 
     hidden_shares: tuple[float, ...] = (0.25, 0.5, 0.75)
-    max_steps: int = 1000
+    max_steps: int | None = 1000
 
     def __post_init__(self) -> None:
         if not self.hidden_shares or not all(0 < share < 1 for share in self.hidden_shares):
             raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
 
     def _train(self, cells: Cells, seed: int) -> None:
+        if self.max_steps is None:
+            return super()._train(cells, seed)
         n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
         shortened = copy(self)  # trains the same network
         shortened.max_epochs = min(self.max_epochs, n_epochs)
         TorchBaseline._train(shortened, cells, seed)
         self.history = shortened.history
+        return None
 
 
 def hide(observed: Tensor, shares: Tensor) -> Tensor:
@@ -64,8 +68,10 @@ def pack(wanted: Tensor, n_max: int | None = None) -> tuple[Tensor, Tensor]:
     n_max
         Tokens at most; of a cell with more a random choice is kept. Default: all.
 
-    Returns ------- Indices of genes (cells, tokens), and a boolean matrix that is ``False`` where they are padding.
-    There is always at least one token.
+    Returns
+    -------
+    Indices of genes (cells, tokens), and a boolean matrix that is ``False`` where they are padding. There is always at
+    least one token.
 
     Examples
     --------

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells
-from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT
+from sccountsdiff.benchmark.baselines.depth import batch_depth
 
 
 class LogValues(nn.Module):
@@ -33,20 +33,19 @@ class LogValues(nn.Module):
     def __init__(self, cells: Cells):
         super().__init__()
         self.register_buffer("gene_mean", torch.as_tensor(gene_means(cells)))
-        largest = self(*(torch.as_tensor(x) for x in (cells.counts, cells.observed))).max()
-        self.register_buffer("largest", largest.float())
+        counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
+        self.register_buffer("largest", self(counts, observed).max())
 
     def depth(self, counts: Tensor, visible: Tensor) -> Tensor:
         """Visible total of each cell over what is expected of its visible genes, (cells, 1)."""
-        seen = (counts * visible).sum(dim=1, keepdim=True)
-        return (seen + PSEUDO_COUNT) / ((visible * self.gene_mean).sum(dim=1, keepdim=True) + PSEUDO_COUNT)
+        return batch_depth(counts, visible, self.gene_mean)
 
     def forward(self, counts: Tensor, visible: Tensor) -> Tensor:
         """Values of all entries, (cells, genes)."""
         return torch.log1p(counts / self.depth(counts, visible))
 
     def decode(self, values: Tensor, counts: Tensor, visible: Tensor) -> Tensor:
-        """Counts with these values in cells with these visible counts; never above what training cells had."""
+        """Counts with these values in cells with these visible counts; never above the largest of training."""
         return torch.expm1(values.clamp(0, self.largest)) * self.depth(counts, visible)
 
 

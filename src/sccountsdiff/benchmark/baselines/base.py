@@ -221,7 +221,7 @@ class Baseline(ABC):
         if not any("sampling" in setting.metadata for setting in settings):
             return None
         kept = {s.name: getattr(self, s.name) for s in settings if "sampling" not in s.metadata}
-        return repr((self.uses_covariates, self.uses_mask, kept))
+        return repr((type(self)._fit.__qualname__, self.uses_covariates, self.uses_mask, kept))
 
     def take_over(self, fitted: Baseline) -> Baseline:
         """Use what another method with the same :attr:`training_key` has learnt, instead of fitting again."""

@@ -18,7 +18,8 @@ class KNNMean(Baseline):
     """Mean of the nearest training cells, times the depth of the cell.
 
     Counts are divided by the depth of their cell; neighbours are the training cells nearest in Euclidean distance of the
-    log counts over the genes observed in the cell. Their mean is brought to the observed total of the cell. A cell with nothing observed gets the mean of all training cells.
+    log counts over the genes observed in the cell. Their mean is brought to the observed total of the cell. A cell with
+    nothing observed gets the mean of all training cells.
 
     Examples
     --------
@@ -54,8 +55,7 @@ class KNNMean(Baseline):
             batch = seen[start : start + self.batch_size]
             distances = nan_euclidean_distances(features[batch], self._features, squared=True)
             nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
-            for cell, neighbours in zip(batch, nearest, strict=True):
-                answer[cell] = self._profiles[neighbours].mean(axis=0)
+            answer[batch] = self._profiles[nearest].mean(axis=1)
         return answer * depth_factor(counts, observed, answer, self.pseudo_count)
 
     def _at_mean_depth(self, counts: np.ndarray, observed: np.ndarray) -> np.ndarray:

@@ -76,7 +76,7 @@ class XTrimoGene(MaskedAutoEncoder):
     batch_size: int = 64
     lr: float = 3e-3
     ema_decay: float | None = 0.98
-    max_steps: int = 700
+    max_steps: int | None = 700
 
     name: ClassVar[str] = "xtrimogene"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"

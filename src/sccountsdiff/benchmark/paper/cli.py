@@ -62,7 +62,8 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     comparison = compare(table, arguments.table)
     comparison.to_csv(output / "comparison.csv")
-    print(comparison.dropna(how="all", subset=[c for c in comparison if c[1] == "ours"]).round(4).to_string())
+    if len(comparison.columns):
+        print(comparison.dropna(how="all", subset=[c for c in comparison if c[1] == "ours"]).round(4).to_string())
     failures = table[table["error"].notna() & table["metric"].isna()]
     for method, error in failures.drop_duplicates("method")[["method", "error"]].itertuples(index=False):
         print(f"{method.partition('(')[0]} failed. {error}")

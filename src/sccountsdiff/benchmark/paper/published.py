@@ -76,5 +76,7 @@ def compare(results: pd.DataFrame, name: str) -> pd.DataFrame:
                 ours[shown] = np.log(ours[metric])
     theirs = table.set_index(keys)
     metrics = [column for column in theirs.columns if column in ours.columns]
+    if not metrics:
+        return pd.DataFrame(index=theirs.index, columns=pd.MultiIndex.from_arrays([[], []]))
     ours = ours.reindex(theirs.index)
     return pd.concat({m: pd.DataFrame({"ours": ours[m], "paper": theirs[m]}) for m in metrics}, axis=1)

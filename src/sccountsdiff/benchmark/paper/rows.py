@@ -128,7 +128,7 @@ def _remdm(budget: Budget) -> dict[str, Any]:
 
 def _scgpt(budget: Budget) -> dict[str, Any]:
     size = {"n_hidden": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.2}
-    return _trained(10, batch_size=64, lr=1e-4, **size)
+    return _trained(10, max_steps=None, batch_size=64, lr=1e-4, **size)
 
 
 ROWS = (
@@ -141,8 +141,12 @@ ROWS = (
     Row("HI-VAE (Poisson)", "hivae_poisson", lambda budget: _trained(100)),
     Row("HI-VAE (Gaussian)", "hivae_gaussian", lambda budget: _trained(100)),
     Row("scGPT (scratch)", "scgpt", _scgpt),
-    Row("scGPT (pretrained)", "scgpt_pretrained", lambda budget: _trained(10, weights_path=budget.weights)),
-    Row("xTrimoGene", "xtrimogene", lambda budget: _trained(5, batch_size=128, lr=1e-4)),
+    Row(
+        "scGPT (pretrained)",
+        "scgpt_pretrained",
+        lambda budget: _trained(10, max_steps=None, weights_path=budget.weights),
+    ),
+    Row("xTrimoGene", "xtrimogene", lambda budget: _trained(5, max_steps=None, batch_size=128, lr=1e-4)),
     Row("Forest-Diffusion", "forest_diffusion", lambda budget: {"n_t": 20, "n_copies": 1, "n_trees": 100}),
     Row("ReMDM", "remdm", _remdm),
     Row("Blackout", "blackout", countsdiff_settings),
