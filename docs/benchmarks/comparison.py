@@ -70,10 +70,10 @@ def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Pointwise against distributional quality, under both protocols."""
-    figure, axes = plt.subplots(1, 2, figsize=(15, 6), layout="constrained")
+    figure, axes = plt.subplots(2, 1, figsize=(11, 15), layout="constrained")
     for ax, (protocol, title) in zip(axes, {"all": "all entries", "paper": "believed entries"}.items(), strict=True):
         pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
-        ax.set_title(f"Half of {title} hidden at random")
+        ax.set(title=f"Half of {title} hidden at random", xscale="log", yscale="log")
     figure.savefig(path, dpi=110)
 
 
