@@ -35,7 +35,7 @@ tutorials: .venv/.stamp-tutorials ## execute all notebooks in tutorials/ in plac
 	done
 
 clean: ## remove what the other targets made, but for .venv
-	rm -rf demo dist docs/_build docs/generated .coverage .pytest_cache .ruff_cache lightning_logs
+	rm -rf demo dist docs/_build docs/_generated docs/generated docs/tutorials/*.ipynb .coverage .pytest_cache .ruff_cache lightning_logs
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv

@@ -57,19 +57,30 @@ def cards(group: str) -> str:
 
 
 def comparison(name: str) -> str:
-    """Tabs with the tables of one data set, one for each protocol and pattern."""
+    """Tabs with the tables of one data set, one for each protocol and pattern.
+
+    All rows of a table are of the first seed, with which all methods ran; means over seeds are in a table of their own.
+    """
     results = pd.read_csv(RESULTS / f"comparison_{name}.csv")
-    summary = summarise(results)
-    parts = ["::::{tab-set}", ""]
+    parts = [":::::{tab-set}", ""]
     for (protocol, pattern), title in SETTINGS.items():
-        is_pattern = summary["missingness"].str.partition("(")[0] == pattern
-        part = summary[(summary["protocol"] == protocol) & is_pattern]
-        others = [metric for metric in dict.fromkeys(part["metric"]) if metric not in POINTWISE_AND_DISTRIBUTIONAL]
-        parts += [f":::{{tab-item}} {title}", ""]
-        for metrics in (POINTWISE_AND_DISTRIBUTIONAL, others):
-            parts.append(to_markdown(to_table(part[part["metric"].isin(metrics)], metrics)))
-        parts += [":::", ""]
-    return "\n".join([*parts, "::::", ""])
+        is_pattern = results["missingness"].str.partition("(")[0] == pattern
+        part = results[(results["protocol"] == protocol) & is_pattern]
+        first = part[part["seed"] == part["seed"].min()]
+        others = [m for m in dict.fromkeys(part["metric"].dropna()) if m not in POINTWISE_AND_DISTRIBUTIONAL]
+        parts += [f"::::{{tab-item}} {title}", ""]
+        parts += [_table(first, POINTWISE_AND_DISTRIBUTIONAL), _table(first, others)]
+        n_seeds = part.groupby("method")["seed"].transform("nunique")
+        if n_seeds.max() > 1:
+            parts += [f":::{{dropdown}} Means over {n_seeds.max()} seeds (standard errors)", ""]
+            parts += [_table(part[n_seeds == n_seeds.max()], POINTWISE_AND_DISTRIBUTIONAL), ":::", ""]
+        parts += ["::::", ""]
+    return "\n".join([*parts, ":::::", ""])
+
+
+def _table(results: pd.DataFrame, metrics: list[str]) -> str:
+    summary = summarise(results)
+    return to_markdown(to_table(summary[summary["metric"].isin(metrics)], metrics))
 
 
 def costs(name: str) -> str:
