@@ -71,7 +71,9 @@ def test_the_readme_s_table_is_that_of_the_saved_results():
 
 
 def test_on_bladder_a_draw_is_closest_in_one_split_of_two():
-    runs = pd.read_csv(RESULTS / "heldout_bladder.csv").pivot(index="seed", columns="method", values="sliced_wasserstein")
+    runs = pd.read_csv(RESULTS / "heldout_bladder.csv").pivot(
+        index="seed", columns="method", values="sliced_wasserstein"
+    )
     is_closest = runs[ONE_DRAW] < runs[[*MEAN_METHODS, ONE_PASS]].min(axis=1)
     assert is_closest.tolist() == [False, True]
     assert runs[ONE_DRAW].mean() > runs[MEAN_METHODS[0]].mean()
