@@ -60,3 +60,25 @@ def test_seeds_and_failures_are_as_stated():
         assert {"dca", "gain", "scgpt", "remdm", PAPER} <= set(one_seed[one_seed == 1].index)
         assert (table.loc[table["method"].isin(["dca", "remdm"]), "protocol"] == "all").all()
         assert table.loc[(table["method"] == MEAN) & (table["protocol"] == "all"), "seed"].nunique() == 3
+
+
+def test_three_seeds_on_kang():
+    table = pd.read_csv(RESULTS / "comparison_kang.csv")
+    table["missingness"] = table["missingness"].str.partition("(")[0]
+    keys = ["protocol", "missingness", "metric", "method", "n_samples"]
+    means = table[table["group"] != "reference"].groupby(keys)["value"].agg(["mean", "size"])
+    means = means[means["size"] == 3]["mean"]
+    for protocol, pattern, ours, other, theirs in [
+        ("all", "mcar", 6.18, "knn_mean", 6.40),
+        ("paper", "mcar", 7.87, "knn_mean", 8.08),
+        ("paper", "mnar_high", 12.7, "conditional_mean", 12.8),
+    ]:
+        rmse = means[protocol, pattern, "rmse"].sort_values()
+        assert [name for name, _ in rmse.index[:2]] == [MEAN, other]
+        assert rmse.iloc[:2].tolist() == pytest.approx([ours, theirs], abs=0.05)
+    for protocol in ("all", "paper"):
+        for metric in ("energy_distance", "scfid"):
+            assert means[protocol, "mcar", metric].idxmin() == (DRAW, 1)
+    assert means["all", "mcar", "sliced_wasserstein"].idxmin() == (DRAW, 1)
+    assert means["paper", "mcar", "sliced_wasserstein"].idxmin() == ("conditional_mean_scaled", 1)
+    assert means["all", "mcar", "energy_distance", DRAW, 1] == pytest.approx(0.016, abs=0.0005)
