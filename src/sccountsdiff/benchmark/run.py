@@ -102,8 +102,8 @@ def run(
     protocol
         ``"all"`` takes all counts for data. ``"paper"`` believes only those named by
         :func:`~sccountsdiff.benchmark.missingness.valid_sites`: others are not hidden, not scored, and not observed for
-        methods that can learn from incomplete cells. As in the paper, all cells, hidden counts included, say which genes
-        are silent in a type.
+        methods that can learn from incomplete cells. All cells, hidden counts included, say which genes are silent in a
+        type.
     embedder
         Folder of a saved scvi-tools model to compute scFID with, such as that of the CELLxGENE census; its gene names must be
         those of the data. Default: a model trained on the training cells of each split.
