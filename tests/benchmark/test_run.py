@@ -230,6 +230,23 @@ def test_the_paper_shows_and_hides_only_what_it_believes(data):
     np.testing.assert_array_equal(sites_plain, believed)
 
 
+def test_hidden_counts_do_not_say_which_genes_are_silent():
+    """A gene that is silent in the training cells of a type is believed there, whatever a hidden count of it is."""
+    rng = np.random.default_rng(1)
+    train, test = (AnnData(rng.poisson(3, (n, 3)).astype(np.float32), obs={"type": ["a"] * n}) for n in (6, 2))
+    train.X[:, 0] = 0
+    train.X[0, 1] = 0
+    test.X[:, 0] = [5, 0]
+    split = _scoring.Split(train, test, "type", 0, "paper")
+    other = _scoring.Split(train, test.copy(), "type", 0, "paper")
+    other.test.X[0, 0] = 0
+    np.testing.assert_array_equal(split.believed[0], other.believed[0])
+    assert split.believed[0][:, 0].all() and not split.believed[0][0, 1]
+    sites = split.sites(MCAR(1.0))
+    assert sites[0, 0] and not sites[1, 0], "what is hidden is for all cells to say"
+    assert not (sites & ~split.believed[1]).any()
+
+
 def test_scfid_with_a_saved_embedder(data, tmp_path, monkeypatch):
     """The same model, trained in place or read from its folder, gives the same distances."""
     train_shortly = partial(bm.metrics.train_embedder, max_epochs=2)

@@ -87,18 +87,24 @@ class Split:
 
     @cached_property
     def believed(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Entries of the training and of the test cells that are taken at face value; ``None`` for all."""
+        """Entries of the training and of the test cells that are taken at face value; ``None`` for all.
+
+        Which genes are silent in a type is for the training cells to say: hidden counts must not be told to a method.
+        """
         if self.protocol == "all":
             return None, None
-        # Whether a gene is silent in a type is for all of its cells to say.
-        labels = np.concatenate([self.train.obs[self.label].astype(str), self.labels])
-        counts = sparse.vstack([sparse.csr_matrix(self.train.X), sparse.csr_matrix(self.truth)])
-        believed = valid_sites(counts, labels)
-        return believed[: self.train.n_obs], believed[self.train.n_obs :]
+        believed = self._valid(np.zeros_like(self.truth))
+        return believed[: self.train.n_obs], believed[self.train.n_obs :] | (self.truth > 0)
 
     def sites(self, pattern: Missingness) -> np.ndarray:
-        """Entries of the test cells to hide, of those that are believed."""
-        return pattern(self.truth, valid=self.believed[1], seed=self.seed)
+        """Entries of the test cells to hide; under the paper's protocol of those that all cells together believe."""
+        valid = None if self.protocol == "all" else self._valid(self.truth)[self.train.n_obs :]
+        return pattern(self.truth, valid=valid, seed=self.seed)
+
+    def _valid(self, test_counts: np.ndarray) -> np.ndarray:
+        """Valid sites of the training cells followed by the test cells, with these counts for the latter."""
+        labels = np.concatenate([self.train.obs[self.label].astype(str), self.labels])
+        return valid_sites(sparse.vstack([sparse.csr_matrix(self.train.X), sparse.csr_matrix(test_counts)]), labels)
 
     def scores(
         self,

@@ -102,7 +102,7 @@ def run(
     protocol
         ``"all"`` takes all counts for data. ``"paper"`` believes only those named by
         :func:`~sccountsdiff.benchmark.missingness.valid_sites`: others are not hidden, not scored, and not observed for
-        methods that can learn from incomplete cells. All cells, hidden counts included, say which genes are silent in a
+        methods that can learn from incomplete cells. To those, the training cells alone say which genes are silent in a
         type.
     embedder
         Folder of a saved scvi-tools model to compute scFID with, such as that of the CELLxGENE census; its gene names must be
