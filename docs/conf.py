@@ -91,4 +91,5 @@ bibtex_reference_style = "author_year"
 html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static"]
+html_css_files = ["custom.css"]
 html_theme_options = {"show_toc_level": 2}

@@ -39,7 +39,7 @@ def test_sweeps_on_digits():
 def test_digits_get_better_through_training():
     history = read("digits_history").set_index("step")
     assert history["heldout_loss"].is_monotonic_decreasing
-    assert round(history.loc[0, "frechet"]) == 467 and round(history.loc[300, "frechet"]) == 14
+    assert round(history.loc[0, "frechet"]) == 468 and round(history.loc[300, "frechet"]) == 14
     assert (history.loc[300:, "frechet"] < 16).all()
 
 
@@ -63,3 +63,9 @@ def test_full_size_models_have_the_paper_s_size():
     assert table.loc["cifar10_cosine", "parameters"] / 1e6 == pytest.approx(30, rel=0.2)
     assert table.loc["celeba", "parameters"] / 1e6 == pytest.approx(60, rel=0.05)
     assert (table["tensors_changed"] > 0.95 * table["tensors"]).all() and table["loss_before_second_step"].notna().all()
+
+
+def test_the_cosine_schedule_is_the_best_on_digits():
+    table = read("digits_schedules")
+    best = table.loc[table.groupby("guidance")["frechet"].idxmin()]
+    assert len(best) == 3 and (best["schedule"] == "cosine").all()

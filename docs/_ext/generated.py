@@ -15,7 +15,7 @@ from sccountsdiff.benchmark.tables import summarise, to_markdown, to_table
 
 DOCS = Path(__file__).parents[1]
 RESULTS = DOCS / "benchmarks" / "results"
-COMPARISONS = {"kang": "Kang", "onek1k": "OneK1K"}
+COMPARISONS = ("pbmc3k", "kang", "onek1k")
 SETTINGS = {
     ("all", "mcar"): "MCAR 50 %, all entries",
     ("paper", "mcar"): "MCAR 50 %, believed entries",
@@ -66,6 +66,8 @@ def comparison(name: str) -> str:
     for (protocol, pattern), title in SETTINGS.items():
         is_pattern = results["missingness"].str.partition("(")[0] == pattern
         part = results[(results["protocol"] == protocol) & is_pattern]
+        if part.empty:
+            continue
         first = part[part["seed"] == part["seed"].min()]
         others = [m for m in dict.fromkeys(part["metric"].dropna()) if m not in POINTWISE_AND_DISTRIBUTIONAL]
         parts += [f"::::{{tab-item}} {title}", ""]
