@@ -54,6 +54,27 @@ class TestRead:
         batch = tensors(2) | {"extra_continuous_covs": torch.tensor([[2.0, 1.0], [6.0, -1.0]])}
         assert module.read(batch)["continuous"].tolist() == [[0, 2], [1, -2]]
 
+    def test_large_continuous_covariates_are_standardised_before_they_are_rounded(self):
+        module = make(continuous_location=[1.7e9 + 49.5], continuous_scale=[30.0])
+        values = 1.7e9 + torch.arange(100, dtype=torch.float64)[:, None]
+        result = module.read(tensors(100) | {"extra_continuous_covs": values})["continuous"]
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, (torch.arange(100.0)[:, None] - 49.5) / 30)
+
+    def test_is_in_single_precision_whatever_the_default_of_torch(self):
+        torch.set_default_dtype(torch.float64)
+        try:
+            module = make(n_categories=[3], continuous_location=[0.0], continuous_scale=[1.0])
+            codes, values = torch.zeros(500, 1, dtype=torch.long), torch.zeros(500, 1)
+            batch = tensors() | {"extra_categorical_covs": codes, "extra_continuous_covs": values}
+            _, out = draw(module, batch)
+            loss = module(batch)[2].loss
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert {value.dtype for value in module.parameters()} == {torch.float32}
+        assert {out[key].dtype for key in ("xt", "status", "y", "continuous")} == {torch.float32}
+        assert loss.dtype == torch.float32 and loss.isfinite()
+
 
 class TestForwardProcess:
     def test_nothing_but_noised_entries_change(self):

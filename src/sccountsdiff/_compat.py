@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# `view_anndata_setup` of scvi-tools calls rich.pretty without importing it; older versions of rich did so themselves.
+import rich.pretty  # noqa: F401
 from scvi.data._constants import _FIELD_REGISTRIES_KEY, _SETUP_ARGS_KEY, _SETUP_METHOD_NAME, _STATE_REGISTRY_KEY
 
 

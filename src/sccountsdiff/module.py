@@ -10,6 +10,7 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
+from sccountsdiff.data.missing import is_absent
 from sccountsdiff.diffusion import (
     ABSENT,
     KNOWN,
@@ -84,13 +85,14 @@ class CountsDiffModule(BaseModuleClass):
         self.p_uncond = p_uncond
         self.label_position = label_position
         self.register_buffer("n_categories", torch.as_tensor(list(n_categories), dtype=torch.long))
-        self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float32))
-        self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float32))
+        # In double precision: single precision has nothing left of a date in seconds once its mean is subtracted.
+        self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
+        self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
         network = get_backbone(backbone)(len(gene_means), CountsDenoiser.n_outputs(head), **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
             network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location)
-        )
+        ).float()  # as the counts are read, whatever torch's default is
 
     # What a minibatch says ------------------------------------------------------------------------------------------
 
@@ -102,18 +104,18 @@ class CountsDiffModule(BaseModuleClass):
         (any type, if the cell's own is unknown) all mean that the count is absent.
         """
         x = tensors[REGISTRY_KEYS.X_KEY].float()
-        absent = torch.isnan(x)
-        if OBSERVED_KEY in tensors:
-            absent |= tensors[OBSERVED_KEY] == 0
         n = len(x)
         categories = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)
         categories = x.new_zeros(n, 0, dtype=torch.long) if categories is None else categories.long()
         continuous = tensors.get(REGISTRY_KEYS.CONT_COVS_KEY)
-        continuous = x.new_zeros(n, 0) if continuous is None else (continuous.float() - self.location) / self.scale
+        continuous = x.new_zeros(n, 0) if continuous is None else continuous
+        continuous = ((continuous.double() - self.location) / self.scale).float()
+        expressed = None
         if self.expressed is not None:
             # The code after the last one is a type that was not there in training.
             expressed = torch.cat([self.expressed, self.expressed.any(0, keepdim=True)])
-            absent |= (x == 0) & expressed[categories[:, self.label_position]]
+            expressed = expressed[categories[:, self.label_position]]
+        absent = is_absent(x, tensors.get(OBSERVED_KEY), expressed)
         return {"x0": x.masked_fill(absent, 0), "absent": absent, "categories": categories, "continuous": continuous}
 
     def denoise_with(self, categories: Tensor, continuous: Tensor) -> Callable[..., Prediction]:
@@ -126,6 +128,7 @@ class CountsDiffModule(BaseModuleClass):
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
             copies = len(x) // len(categories)  # 2 under guidance
+            t = t.to(x.dtype)
             return self.denoiser(
                 x, status, t, categories.repeat(copies, 1), continuous.repeat(copies, 1), null | unseen.repeat(copies)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -88,21 +89,15 @@ class CountsDiffTrainingPlan(pl.LightningModule):
             foreach=True,
         )
         n_steps = max(1, int(self.trainer.estimated_stepping_batches))
-        n_warmup = max(1, min(self.n_warmup_steps, n_steps // 10))
-
-        def share(step: int) -> float:
-            decay = 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1)))
-            return min((step + 1) / n_warmup, 1) * (self.lr_final + (1 - self.lr_final) * decay)
-
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return warm_up_and_decay(optimizer, n_steps, min(self.n_warmup_steps, n_steps // 10), self.lr_final)
 
 
 class BestAverage(WeightAveraging):
     """Exponential moving average of the weights after each optimiser step; the best one by validation stays.
 
     The average forgets its first steps quickly (decay ``(1 + n) / (10 + n)`` until ``decay`` is reached), so that
-    short trainings are averaged as well.
+    short trainings are averaged as well. Where Lightning validates before the first step, the weights that training
+    starts from take part.
 
     Parameters
     ----------
@@ -135,6 +130,38 @@ class BestAverage(WeightAveraging):
         super().on_train_end(trainer, pl_module)
         if self._best is not None:
             pl_module.load_state_dict(self._best)
+
+
+def warm_up_and_decay(
+    optimizer: torch.optim.Optimizer, n_steps: int, n_warmup_steps: int, lr_final: float
+) -> dict[str, Any]:
+    """An optimiser whose learning rate rises linearly and falls along half a cosine, in the form Lightning takes it.
+
+    Parameters
+    ----------
+    optimizer
+        Optimiser with the highest learning rate.
+    n_steps
+        Steps until the learning rate has fallen.
+    n_warmup_steps
+        Steps over which it rises; the cosine falls meanwhile.
+    lr_final
+        Share of the learning rate that is left at the end.
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    >>> scheduler = warm_up_and_decay(optimizer, n_steps=4, n_warmup_steps=2, lr_final=0.2)["lr_scheduler"]["scheduler"]
+    >>> [round(scheduler.lr_lambdas[0](step), 2) for step in range(6)]
+    [0.5, 0.88, 0.6, 0.32, 0.2, 0.2]
+    """
+
+    def share(step: int) -> float:
+        decay = 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1)))
+        return min((step + 1) / max(n_warmup_steps, 1), 1) * (lr_final + (1 - lr_final) * decay)
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 def default_max_epochs(n_train: int, batch_size: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import warnings
 
 import anndata as ad
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from sccountsdiff.data.loading import encode, make_source, match_genes
+from sccountsdiff.data.loading import Cells, CellSource, find_cells, make_source, match_genes
 
 GENES = ["a", "b", "c", "d"]
 FORMATS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array]
@@ -30,8 +30,7 @@ def adata():
 
 
 def source_of(adata, **kwargs):
-    settings = {"layer": None, "mask_layer": None, "categories": {}, "continuous_keys": []}
-    return make_source(adata, GENES, **(settings | kwargs))
+    return make_source(find_cells(adata), GENES, **kwargs)
 
 
 class TestSource:
@@ -72,22 +71,64 @@ class TestSource:
 
     def test_covariates_may_stand_elsewhere(self, adata):
         elsewhere = pd.DataFrame({"kind": ["x"] * 9, "age": np.arange(9) + 100}, index=adata.obs_names)
-        source = source_of(
-            adata,
+        source = make_source(
+            Cells(adata, elsewhere, elsewhere),
+            GENES,
             categories={"kind": np.array(["y", "x"])},
             continuous_keys=["age"],
-            categorical_obs=elsewhere,
-            continuous_obs=elsewhere,
         )
         assert source.categories.ravel().tolist() == [1] * 9
         assert source.continuous.ravel().tolist() == list(range(100, 109))
 
-    def test_a_mask_that_is_not_there_means_observed(self, adata, caplog):
-        assert source_of(adata, mask_layer="seen").mask is not None
+    def test_continuous_covariates_are_not_rounded(self, adata):
+        adata.obs["time"] = 1.7e9 + np.arange(9)
+        _, tensors = source_of(adata, continuous_keys=["time"]).read(np.array([1, 2, 7]), "observed")
+        assert (tensors["extra_continuous_covs"] - 1.7e9).tolist() == [[1], [2], [7]]
+
+    def test_a_mask_that_is_not_there_means_observed_and_this_is_said(self, adata):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert source_of(adata, mask_layer="seen").mask is not None
         del adata.layers["seen"]
-        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
+        with pytest.warns(UserWarning, match="set up with mask_layer='seen', which these data do not have"):
             assert source_of(adata, mask_layer="seen").mask is None
-        assert "No adata.layers['seen']: all counts are taken as observed" in caplog.text
+
+    @pytest.mark.parametrize("make", [sp.csc_matrix, sp.csc_array])
+    def test_sparse_matrices_are_read_by_rows_and_left_as_they_are(self, adata, make):
+        dense = adata.X.copy()
+        adata.X, adata.layers["seen"] = make(dense), make(adata.layers["seen"])
+        before = adata.X, adata.layers["seen"]
+        source = source_of(adata, mask_layer="seen")
+        assert source.counts.format == source.mask.format == "csr"
+        assert adata.X is before[0] and adata.layers["seen"] is before[1]
+        np.testing.assert_array_equal(source.counts.toarray(), dense)
+
+    @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+    def test_a_file_stored_by_columns_is_warned_about(self, adata, make, tmp_path):
+        adata.X = make(adata.X)
+        adata.write_h5ad(tmp_path / "data.h5ad")
+        backed = ad.read_h5ad(tmp_path / "data.h5ad", backed="r")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            source_of(backed)
+        messages = [str(warning.message) for warning in caught]
+        assert any("adata.X is stored by columns (CSC) in a file" in m for m in messages) == (make is sp.csc_matrix)
+        backed.file.close()
+
+    def test_cells_that_will_not_be_read_are_not_checked(self, adata):
+        adata.X = adata.X.astype(np.float32)
+        adata.X[4, 2] = 0.5
+        source_of(adata, rows=np.array([0, 3, 5]))
+        for rows in (np.array([0, 4]), np.arange(9), None):
+            with pytest.raises(ValueError, match=r"non-integer entry; the first is 0\.5 in cell 'cell4' \(row 4\)"):
+                source_of(adata, rows=rows)
+
+    @pytest.mark.parametrize("part", ["mask", "categories", "continuous"])
+    def test_parts_of_other_lengths_are_refused(self, part):
+        parts = {"mask": np.ones((9, 4), dtype=bool), "categories": np.zeros((9, 1)), "continuous": np.zeros((9, 1))}
+        CellSource(np.ones((9, 4)), np.arange(4), **parts)
+        with pytest.raises(ValueError, match=f"{part} has 8 rows for 9 cells"):
+            CellSource(np.ones((9, 4)), np.arange(4), **(parts | {part: parts[part][1:]}))
 
     def test_what_is_wrong_is_named(self, adata):
         with pytest.raises(KeyError, match="layer='counts' is not in adata.layers, which has 'seen'"):
@@ -121,24 +162,3 @@ class TestMatchGenes:
     def test_ambiguous_names_are_refused(self):
         with pytest.raises(ValueError, match="var_names_make_unique"):
             match_genes(pd.Index(["a", "a"]), ["a"])
-
-
-class TestEncode:
-    @pytest.mark.parametrize("make", [list, pd.Categorical, np.array, pd.Series])
-    def test_codes_lead_back_to_the_categories(self, make):
-        values = ["T", "B", "B", "NK"]
-        known = np.array(["NK", "T", "B"])
-        codes = encode(pd.DataFrame({"kind": make(values)}), {"kind": known})
-        assert known[codes[:, 0]].tolist() == values
-
-    def test_several_covariates_of_several_types(self):
-        obs = pd.DataFrame({"batch": [3, 1], "treated": [True, False], "other": ["u", "v"]})
-        categories = {"treated": np.array([False, True]), "batch": np.array([1, 2, 3])}
-        assert encode(obs, categories).tolist() == [[1, 2], [0, 0]]
-        assert encode(obs, {}).shape == (2, 0)
-
-    def test_unseen_ones_are_named_or_get_the_code_after_the_last(self):
-        obs, known = pd.DataFrame({"kind": ["b", "z", "a", "q", "z"]}), {"kind": np.array(["a", "b"])}
-        with pytest.raises(ValueError, match=r"adata\.obs\['kind'\] .*: q, z\. It knows a, b\."):
-            encode(obs, known)
-        assert encode(obs, known, unseen_to_null=True).ravel().tolist() == [1, 2, 0, 2, 2]

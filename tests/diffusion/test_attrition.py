@@ -1,5 +1,6 @@
 """Attrition stays within the bounds of Prop. 3.2, whatever the schedules."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,10 @@ def test_rates_per_gene():
 def test_what_users_pass():
     assert get_attrition(0.25) == Rescale(0.25)
     assert get_attrition(0) == Rescale(0.0)
+    for number in (np.float32(0.25), np.float64(0.25)):
+        assert get_attrition(number) == Rescale(0.25)
+    assert get_attrition(np.int64(1)) == Rescale(1.0)
+    assert get_attrition(np.array([0.5, 0.25])).rates.tolist() == [0.5, 0.25]
     cap = Cap(0.1)
     assert get_attrition(cap) is cap
     per_step = get_attrition([0.5, 0.25])
@@ -77,3 +82,40 @@ def test_too_few_rates_raise():
     rates = PerStep(torch.tensor([0.1, 0.2]))
     with pytest.raises(ValueError, match="has 2 rates"):
         rates.sigma(torch.tensor(0.5), torch.tensor(0.75), 2)
+
+
+@pytest.mark.parametrize("value", ["0.1", None, object()])
+def test_what_is_no_rate_is_named(value):
+    with pytest.raises(
+        ValueError, match="`attrition` must be a number, a tensor of rates or an attrition schedule, not"
+    ):
+        get_attrition(value)
+
+
+def test_rates_must_be_made_for_the_walk():
+    Rescale(0.1).check(n_moves=7, n_cells=3, n_genes=2)  # a formula is made for any
+    for n_rates in (3, 5):
+        rates = PerStep(torch.zeros(n_rates))
+        rates.check(n_moves=n_rates)
+        with pytest.raises(ValueError, match=rf"`attrition` has {n_rates} rates, but the walk has 4 reverse moves"):
+            rates.check(n_moves=4)
+
+
+def test_rates_must_be_made_for_the_cells_and_genes():
+    for shape in ((4,), (4, 6), (4, 1), (4, 9, 6), (4, 1, 6), (4, 9, 1), (4, 1, 1)):
+        PerStep(torch.zeros(shape)).check(n_moves=4, n_cells=9, n_genes=6)
+    for shape in ((4, 5), (4, 9, 5)):
+        with pytest.raises(ValueError, match="rates for 5 genes, but there are 6"):
+            PerStep(torch.zeros(shape)).check(n_moves=4, n_cells=9, n_genes=6)
+    rates = PerStep(torch.zeros(4, 8, 6))
+    with pytest.raises(ValueError, match="rates for 8 cells, but there are 9"):
+        rates.check(n_moves=4, n_cells=9, n_genes=6)
+    rates.check(n_moves=4, n_genes=6)  # as long as nobody knows how many there are
+
+
+def test_rates_of_some_cells():
+    rates = torch.rand(3, 5, 2, generator=torch.Generator().manual_seed(0))
+    for rows in (slice(1, 3), np.array([0, 4])):
+        assert torch.equal(PerStep(rates).of_cells(rows).rates, rates[:, rows])
+    for same in (Cap(0.1), PerStep(rates[:, 0]), PerStep(rates[:, :1])):
+        assert same.of_cells(slice(1, 3)) is same

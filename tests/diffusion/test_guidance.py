@@ -54,6 +54,7 @@ def test_a_network_without_dispersion():
         assert guide(plain, gamma)(X, STATUS, T).log_dispersion is None
 
 
-def test_negative_guidance_raises():
-    with pytest.raises(ValueError, match="`guidance` must be at least 0, not -1"):
-        guide(Network(), -1)
+@pytest.mark.parametrize("gamma", [-1, float("nan"), float("inf")])
+def test_guidance_out_of_its_range_raises(gamma):
+    with pytest.raises(ValueError, match=f"`guidance` must be finite and at least 0, not {gamma}"):
+        guide(Network(), gamma)

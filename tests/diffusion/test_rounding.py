@@ -93,5 +93,22 @@ def test_all_randomness_is_the_generators(rounding):
 def test_errors():
     with pytest.raises(ValueError, match="`rounding='nb'` needs a model that predicts a dispersion"):
         draw_births(remaining(1.0), torch.tensor(0.5), "nb")
-    with pytest.raises(ValueError, match="`rounding` must be one of random, nearest, poisson, nb, not 'up'"):
+    with pytest.raises(ValueError, match="`rounding` must be 'random', 'nearest', 'poisson' or 'nb', not 'up'"):
         draw_births(remaining(1.0), torch.tensor(0.5), "up")
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("log_mean", [float("nan"), 200.0, 40.0], ids=["no number", "infinite", "above 2**53"])
+def test_predictions_that_have_run_away_raise(rounding, log_mean):
+    prediction = Prediction(torch.tensor([0.0, log_mean, 1.0]), torch.zeros(3))
+    with pytest.raises(ValueError, match="has run away. Use less `guidance`"):
+        draw_births(prediction, torch.tensor(0.5), rounding)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_large_counts_are_no_reason_to_raise(rounding, generator):
+    births = draw_births(
+        Prediction(torch.full((10,), 30.0), torch.full((10,), 9.0)), torch.tensor(1.0), rounding, generator
+    )
+    # A negative binomial with theta = exp(9) has a coefficient of variation of .011: five of them.
+    torch.testing.assert_close(births, torch.full((10,), 30.0).exp(), rtol=0.06, atol=0)

@@ -76,9 +76,10 @@ def test_repaint_of_the_paper():
 
 
 @pytest.mark.parametrize("name", ["n_steps", "jump_length", "n_resamples"])
-@pytest.mark.parametrize("value", [0, -1, 1.5])
+@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, None, "3"])
 def test_bad_walks_raise(name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, not {value}"):
+    given = value if isinstance(value, int) else repr(value)
+    with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, not {given}"):
         reverse_walk(**({"n_steps": 3} | {name: value}))
 
 
@@ -199,8 +200,31 @@ def test_attrition_of_each_gene(generator, assert_follows):
     for move, x in zip(walk, seen.states, strict=True):
         for gene in (1, 2, 3):
             assert_follows(x[:, gene], stats.binom(int(TRUTH[0, gene]), Cosine().survival(move.s).item()))
-    with pytest.raises(ValueError, match="has 6 rates"):
-        sample(exact_remainder, Cosine(), reverse_walk(7), TRUTH * 0, status, attrition=PerStep(rates))
+
+
+def test_rates_for_another_walk_raise_before_the_first_step():
+    calls = []
+    for walk in (reverse_walk(5), reverse_walk(7), reverse_walk(6, n_resamples=2)):
+        with pytest.raises(ValueError, match="has 6 rates, but the walk has (5|7|12) reverse moves"):
+            sample(
+                lambda *args: calls.append(args),
+                Cosine(),
+                walk,
+                TRUTH * 0,
+                TRUTH * 0,
+                attrition=PerStep(torch.zeros(6)),
+            )
+    assert not calls
+
+
+def test_attrition_of_each_entry(generator):
+    rates = torch.zeros(3, N, 4)
+    rates[:, : N // 2, 1] = 1.0  # in half of the cells, the gene with a single count is drawn anew where it can be
+    seen = Recorder()
+    args = (exact_remainder, Cosine(), reverse_walk(3), TRUTH * 0, torch.full_like(TRUTH, NOISED))
+    sample(*args, attrition=PerStep(rates), generator=generator, on_move=seen)
+    falls = seen.states[1] < seen.states[0]
+    assert falls[: N // 2, 1].any() and not falls[N // 2 :].any() and not falls[:, [0, 2, 3]].any()
 
 
 # Known, absent, noised ----------------------------------------------------------------------------------------------
@@ -304,6 +328,48 @@ def test_the_generator_decides_every_draw(rounding):
     assert not torch.equal(draw(2), first)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_states_on_the_way_are_not_changed_later(share, generator):
+    """Whoever watches may keep what it is shown."""
+    x0, _ = imputation_problem()
+    status = torch.where(torch.rand(x0.shape, generator=generator) < share, NOISED, KNOWN)
+    copies, states = [], []
+
+    def watch(move, x):
+        states.append(x)
+        copies.append(x.clone())
+
+    sample(
+        poisson_denoiser,
+        Cosine(),
+        reverse_walk(4, n_resamples=2),
+        x0,
+        status,
+        attrition=Rescale(0.0),
+        generator=generator,
+        on_move=watch,
+    )
+    assert all(torch.equal(state, copy) for state, copy in zip(states, copies, strict=True))
+
+
+def test_cells_may_be_stored_by_columns(generator):
+    """As they are when genes were picked from a larger matrix."""
+    x0, status = imputation_problem()
+    draw = lambda x0, status: sample(
+        poisson_denoiser,
+        Cosine(),
+        reverse_walk(3, n_resamples=2),
+        x0,
+        status,
+        attrition=PerStep(torch.linspace(0, 1, 54).reshape(6, 9)),
+        known="noised",
+        generator=torch.Generator().manual_seed(0),
+    )
+    by_columns = [tensor.T.contiguous().T for tensor in (x0, status)]
+    assert not by_columns[0].is_contiguous()
+    assert torch.equal(draw(*by_columns), draw(x0, status))
+
+
 # The mean -----------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +407,20 @@ def test_only_the_last_draw_is_replaced_by_its_mean(walk):
     # To the data, nothing dies and all that remains is born.
     torch.testing.assert_close(states[-1], states[-2] + remaining)
     assert not torch.equal(states[-1], states[-1].round())
+
+
+@pytest.mark.parametrize("final", ["sample", "mean"])
+def test_predictions_that_have_run_away_raise(final):
+    denoise = lambda x, status, t: Prediction(torch.full_like(x, float("inf")))
+    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
+    with pytest.raises(ValueError, match="predicts a count of inf: it has run away"):
+        sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final=final)
+
+
+def test_other_endings_raise():
+    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
+    with pytest.raises(ValueError, match="`final` must be 'sample' or 'mean', not 'median'"):
+        sample(poisson_denoiser, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final="median")
 
 
 # Time grids ---------------------------------------------------------------------------------------------------------

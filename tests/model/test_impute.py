@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 import anndata as ad
@@ -14,6 +15,7 @@ import torch
 import sccountsdiff
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cap, guide
+from sccountsdiff.model.fill import FillMixin
 from sccountsdiff.model.sampler import Sampler
 from sccountsdiff.module import OBSERVED_KEY
 
@@ -163,9 +165,28 @@ class TestDraws:
         np.testing.assert_allclose(dense(layers["d"]), draws.mean(0), rtol=1e-6)
         np.testing.assert_allclose(dense(layers["d_sd"]), draws.std(0, ddof=1), rtol=1e-5)
         assert (dense(layers["d_sd"])[~sites] == 0).all() and (dense(layers["d_sd"])[sites] > 0).any()
-        for q in (0.1, 0.5):
-            np.testing.assert_allclose(dense(layers[f"d_q{q}"]), np.quantile(draws, q, axis=0), rtol=1e-6)
+        # The least draw with at least that share of the seven at or below it: the first and the fourth.
+        for q, rank in ((0.1, 0), (0.5, 3)):
+            np.testing.assert_array_equal(dense(layers[f"d_q{q}"]), np.sort(draws, axis=0)[rank])
         np.testing.assert_array_equal(dense(model.impute(key_added=None, **kwargs)), dense(layers["d"]))
+
+    @pytest.mark.parametrize("dtype", ["int64", "float32"])
+    def test_quantiles_of_an_even_number_of_draws_are_counts(self, trained, query, sites, dense, dtype):
+        query.X = query.X.astype(dtype)
+        kwargs = {"sites": sites, "n_steps": 2, "seed": 0, "silent": True}
+        trained.impute(query, n_samples=4, quantiles=[0.1, 0.5, 0.9], **kwargs)
+        for q in (0.1, 0.5, 0.9):
+            layer = query.layers[f"imputed_q{q}"]
+            assert layer.dtype == dtype and (layer.data == np.rint(layer.data)).all()
+            np.testing.assert_array_equal(dense(layer)[~sites], dense(query.X)[~sites])
+
+    @pytest.mark.parametrize(
+        "quantiles", [np.array([0.25, 0.75]), (0.25, 0.75), pd.Series([0.25, 0.75]), 0.25, np.float32(0.25), []]
+    )
+    def test_quantiles_may_be_given_in_many_ways(self, model, sites, quantiles):
+        model.impute(sites=sites, n_samples=2, n_steps=1, quantiles=quantiles, silent=True)
+        expected = {f"imputed_q{q:g}" for q in np.ravel(quantiles)}
+        assert set(model.adata.layers) == {"imputed", "imputed_sd"} | expected
 
     def test_one_draw_has_no_spread(self, model, sites):
         result = model.impute(sites=sites, n_samples=1, n_steps=2, silent=True)
@@ -234,6 +255,8 @@ class TestIndices:
     @pytest.mark.parametrize(
         "indices",
         [
+            slice(None, None, -7),
+            np.array([3, 1], dtype=np.uint64),
             [7, 3, 40, 21],
             [5, 5, 2, 5],
             [-1, 0, -50],
@@ -244,12 +267,20 @@ class TestIndices:
         ],
     )
     def test_come_back_in_the_order_asked_for(self, impute, query, sites, dense, indices):
-        rows = np.arange(50)[np.asarray(indices)]
+        rows = np.arange(50)[indices if isinstance(indices, slice) else np.asarray(indices)]
         mean = impute(query, sites=sites, **MEAN).toarray()
         np.testing.assert_allclose(impute(query, indices, sites=sites, **MEAN).toarray(), mean[rows], rtol=1e-5)
         draws = impute(query, indices, sites=sites, return_mean=False)
         assert draws.shape == (2, len(rows), query.n_vars)
         np.testing.assert_array_equal(draws[0][~sites[rows]], query.X.toarray()[rows][~sites[rows]])
+
+    @pytest.mark.parametrize(
+        "kind", [list, tuple, np.array, pd.Index, pd.Series, lambda names: pd.Index(names, dtype="string")]
+    )
+    def test_may_be_names(self, impute, query, sites, kind):
+        by_position = impute(query, [4, 40, 4], sites=sites, return_mean=False)
+        by_name = impute(query, kind(["cell4", "cell40", "cell4"]), sites=sites, return_mean=False)
+        np.testing.assert_array_equal(by_name, by_position)
 
     def test_write_nothing(self, model, sites, assert_unchanged):
         before = model.adata.copy()
@@ -264,11 +295,24 @@ class TestIndices:
             ([-51], "positions among the 50 cells"),
             (np.ones(49, dtype=bool), "one value for each of the 50 cells"),
             (np.zeros(50, dtype=bool), "names no cell"),
+            (slice(0, 0), "names no cell"),
+            (["cell4", "cell50"], "names cell 'cell50', which is not in adata.obs_names"),
+            ([1.0, 2.0], r"must be a list .* of whole numbers, of names .* or a slice; found \[1.0, 2.0\]"),
+            ([[1, 2], [3, 4]], r"must be a list .* found \[\[1, 2\], \[3, 4\]\]"),
+            (np.zeros((2, 2)), r"must be a list .* found float64 of shape \(2, 2\)"),
+            (3, "must be a list .* found 3"),
+            ("cell4", "must be a list .* found 'cell4'"),
         ],
     )
-    def test_refuses_cells_that_are_not_there(self, impute, query, indices, message):
-        with pytest.raises((ValueError, IndexError), match=message):
+    def test_refuses_cells_that_are_not_there(self, impute, query, spy, indices, message):
+        with pytest.raises((ValueError, IndexError, KeyError), match=message):
             impute(query, indices)
+        assert not spy
+
+    def test_names_must_be_unique(self, impute, query):
+        query.obs_names = ["cell"] * 50
+        with pytest.raises(ValueError, match="adata.obs_names are not unique: pass positions"):
+            impute(query, ["cell"])
 
 
 class TestBacked:
@@ -324,6 +368,7 @@ class TestWhatIsWritten:
             "seed": 8,
             "batch_size": 20,
             "version": sccountsdiff.__version__,
+            "layers": layers,
         }
 
     def test_can_be_written_to_a_file(self, model, tmp_path, dense):
@@ -340,6 +385,63 @@ class TestWhatIsWritten:
         assert set(model.adata.uns["sccountsdiff"]) == {"imputed", "second"}
         assert model.adata.layers["imputed"] is first
         np.testing.assert_array_equal(first.toarray(), values)
+
+    @pytest.mark.parametrize("saved", [False, True])
+    def test_layers_of_an_earlier_call_go_with_it(self, trained, query, sites, tmp_path, saved):
+        kwargs = {"sites": sites, "n_steps": 1, "silent": True}
+        trained.impute(query, n_samples=2, quantiles=[0.5], **kwargs)
+        query.layers["imputed_note"] = query.X.copy()  # of the user
+        if saved:
+            query.write_h5ad(tmp_path / "query.h5ad")
+            query = ad.read_h5ad(tmp_path / "query.h5ad")
+        trained.impute(query, n_samples=1, **kwargs)
+        assert set(query.layers) == {"imputed", "imputed_note"}
+        assert list(query.uns["sccountsdiff"]["imputed"]["layers"]) == ["imputed"]
+
+    def test_layers_of_another_call_stay(self, model, sites):
+        kwargs = {"sites": sites, "n_steps": 1, "silent": True}
+        model.impute(n_samples=2, quantiles=[0.5], **kwargs)
+        mine = model.impute(n_samples=1, key_added="imputed_sd", **kwargs)
+        model.impute(n_samples=1, **kwargs)
+        assert set(model.adata.layers) == {"imputed", "imputed_sd"} and model.adata.layers["imputed_sd"] is mine
+
+    def test_notes_of_another_kind_stay(self, model, sites):
+        model.adata.uns["sccountsdiff"] = {"seed": 3, "n_steps": 50}
+        model.impute(sites=sites, n_samples=1, n_steps=1, silent=True)
+        assert model.adata.uns["sccountsdiff"]["seed"] == 3
+
+    def test_what_the_model_reads_is_not_overwritten(self, simulate, train, sites, spy):
+        adata = simulate(50).adata
+        adata.layers["raw"], adata.layers["raw_sd"] = adata.X.copy(), ~sites
+        CountsDiffImputer.setup_anndata(adata, layer="raw", mask_layer="raw_sd")
+        model = train(adata)
+        adata.layers["x_q0.5"] = sites
+        before = {name: np.array(layer.data if sp.issparse(layer) else layer) for name, layer in adata.layers.items()}
+        for options, layer, what in (
+            ({"key_added": "raw", "n_samples": 1}, "raw", "the counts"),
+            ({"key_added": "raw", "n_samples": 2}, "raw", "the counts"),
+            ({"key_added": "raw_sd", "n_samples": 1}, "raw_sd", "their mask"),
+            ({"key_added": "x", "quantiles": 0.5, "sites": "x_q0.5"}, "x_q0.5", "`sites`"),
+        ):
+            message = re.escape(f"would overwrite adata.layers['{layer}'], which holds {what}")
+            with pytest.raises(ValueError, match=message):
+                model.impute(silent=True, **options)
+        with pytest.raises(ValueError, match="`key_added` must be the name of a layer or None, not 7"):
+            model.impute(key_added=7, silent=True)
+        assert not spy
+        for name, values in before.items():
+            layer = adata.layers[name]
+            np.testing.assert_array_equal(layer.data if sp.issparse(layer) else layer, values)
+        model.impute(indices=[1], key_added="raw", n_samples=1, n_steps=1, silent=True)  # writes nothing
+
+    def test_only_names_that_are_written_matter(self, simulate, train, sites):
+        adata = simulate(50).adata
+        adata.layers["imputed_sd"] = ~sites
+        CountsDiffImputer.setup_anndata(adata, mask_layer="imputed_sd")
+        model = train(adata)
+        model.impute(n_samples=1, n_steps=1, silent=True)
+        with pytest.raises(ValueError, match="would overwrite adata.layers.'imputed_sd'., which holds their mask"):
+            model.impute(n_samples=2, n_steps=1, silent=True)
 
     def test_nothing_when_it_fails_half_way(self, model, sites, monkeypatch, assert_unchanged):
         before, draw, n_calls = model.adata.copy(), Sampler.draw, 0
@@ -409,8 +511,10 @@ class TestOnePassMean:
         expected = impute(query, sites=sites, **MEAN).toarray()
         query.X = query.X.astype(np.int64)
         np.testing.assert_allclose(impute(query, sites=sites, **MEAN).toarray(), expected, rtol=1e-6)
-        all_draws = impute(query, sites=sites, return_mean=False, **MEAN)
-        np.testing.assert_allclose(all_draws[0], expected, rtol=1e-6)
+        all_draws = impute(query, sites=sites, return_mean=False, n_samples=3, **MEAN)
+        assert all_draws.shape == (3, *query.shape)  # all the same
+        for draw in all_draws:
+            np.testing.assert_allclose(draw, expected, rtol=1e-6)
 
 
 class TestZeros:
@@ -519,6 +623,17 @@ class TestMissing:
         result = model.impute(other, silent=True, key_added=None, **MEAN)
         np.testing.assert_array_equal(result.toarray(), model.impute(silent=True, key_added=None, **MEAN))
 
+    def test_genes_that_the_model_does_not_know_may_be_missing(self, impute, query):
+        expected = impute(query, **MEAN).toarray()
+        more = ad.AnnData(
+            np.column_stack([np.full(50, np.nan), query.X.toarray()]),
+            obs=query.obs,
+            var=pd.DataFrame(index=["other", *query.var_names]),
+        )
+        result = impute(more, **MEAN)
+        np.testing.assert_array_equal(result[:, 1:], expected)
+        assert np.isnan(result[:, 0]).all()
+
     def test_query_data_without_the_mask_counts_as_observed(self, masked):
         model, nan, out = masked
         other = model.adata.copy()
@@ -564,7 +679,7 @@ class TestTraining:
             model.impute(silent=True)
         result = model.impute(known="noised", n_samples=1, n_steps=2, n_folds=2, silent=True)
         assert (result.data == np.rint(result.data)).all()
-        assert model.get_normalized_expression(silent=True, n_folds=2).shape == model.adata.shape
+        assert model.generate(3, n_steps=1, silent=True).shape == (3, 20)  # where nothing is known, one step is fine
 
     @pytest.mark.parametrize("schedule", ["cosine", "fisher", "blackout"])
     @pytest.mark.parametrize("head", ["nb", "poisson", "softplus"])
@@ -578,6 +693,38 @@ class TestTraining:
             result = model.impute(known=known, sites=zeros, n_samples=1, n_steps=3, silent=True).toarray()
             assert (result >= 0).all() and (result == np.rint(result)).all()
             np.testing.assert_array_equal(result[~zeros], model.adata.X.toarray()[~zeros])
+
+
+class TestAttrition:
+    """Blocks of 16 cells: rows 0-15, 16-31, 32-47, 48-49."""
+
+    def test_of_each_cell_is_found_in_every_block(self, impute, query, sites):
+        kwargs = {"sites": sites, "n_steps": 3, "return_mean": False}
+        rates = torch.full((3, 50, 20), 0.5)
+        np.testing.assert_array_equal(
+            impute(query, attrition=rates, **kwargs), impute(query, attrition=torch.full((3,), 0.5), **kwargs)
+        )
+        none = impute(query, attrition=0.0, **kwargs)
+        rates = torch.zeros(3, 50, 20)
+        rates[:, 20] = 1.0
+        one = impute(query, attrition=rates, **kwargs)
+        in_block = (np.arange(50) // 16) == 1  # which shares its random numbers
+        np.testing.assert_array_equal(one[:, ~in_block], none[:, ~in_block])
+        assert (one[:, in_block] != none[:, in_block]).any()
+        rows = np.arange(16, 32)
+        np.testing.assert_array_equal(impute(query, rows, attrition=rates, **kwargs), one[:, rows])
+
+
+class TestProgress:
+    def test_says_what_is_done(self, trained, query, sites, capsys):
+        for work, what in (
+            (lambda: trained.impute(query, sites=sites, n_samples=1, n_steps=1), "Imputing"),
+            (lambda: trained.get_normalized_expression(query, n_folds=1), "Expectation"),
+            (lambda: trained.posterior_predictive_sample(query, n_steps=1, n_folds=1), "Predictive draws"),
+            (lambda: trained.denoise(query), "Denoising"),
+        ):
+            work()
+            assert capsys.readouterr().err.strip().startswith(what)
 
 
 class TestGuidance:
@@ -602,28 +749,74 @@ class TestRefusals:
         [
             ({"n_steps": 0}, "`n_steps` must be a whole number of at least 1, not 0"),
             ({"n_steps": 2.5}, "`n_steps` must be a whole number"),
+            ({"n_steps": 3.0}, r"`n_steps` must be a whole number of at least 1, not 3.0 \(float\): pass an int"),
             ({"n_samples": 0}, "`n_samples` must be a whole number of at least 1, not 0"),
+            ({"n_samples": 2.0}, "`n_samples` must be a whole number of at least 1, not 2.0"),
+            ({"n_samples": None}, "`n_samples` must be a whole number of at least 1, not None"),
+            ({"n_folds": 2.0}, "`n_folds` must be a whole number"),
+            ({"batch_size": 16.0}, "`batch_size` must be a whole number"),
+            ({"attrition": torch.zeros(1)}, "`attrition` has 1 rates, but the walk has 2 reverse moves"),
+            ({"attrition": torch.zeros(3)}, "`attrition` has 3 rates, but the walk has 2 reverse moves"),
+            ({"attrition": torch.zeros(2, 19)}, "`attrition` has rates for 19 genes, but there are 20"),
+            ({"attrition": torch.zeros(2, 49, 20)}, "`attrition` has rates for 49 cells, but there are 50"),
+            ({"attrition": "small"}, "`attrition` must be a number, a tensor of rates or"),
             ({"attrition": 1.5}, r"`attrition` must be within \[0, 1\], not 1.5"),
             ({"attrition": -0.1}, r"`attrition` must be within \[0, 1\], not -0.1"),
             ({"known": "hidden"}, "`known` must be 'clean' or 'noised', not 'hidden'"),
             ({"final": "median"}, "`final` must be 'sample' or 'mean', not 'median'"),
-            ({"rounding": "up"}, "`rounding` must be one of random, nearest, poisson, nb or None, not 'up'"),
-            ({"guidance": -1}, "`guidance` must be at least 0, not -1"),
+            ({"rounding": "up"}, "`rounding` must be 'random', 'nearest', 'poisson', 'nb' or None, not 'up'"),
+            ({"guidance": -1}, "`guidance` must be finite and at least 0, not -1"),
+            ({"guidance": np.nan}, "`guidance` must be finite and at least 0, not nan"),
             ({"jump_length": 0}, "`jump_length` must be"),
             ({"n_resamples": 0}, "`n_resamples` must be"),
             ({"n_folds": 0}, "`n_folds` must be a whole number of at least 1, not 0"),
             ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, not 0"),
             ({"batch_size": -3}, "`batch_size` must be a whole number of at least 1, not -3"),
-            ({"seed": -1}, "`seed` must be a non-negative integer or None, not -1"),
+            ({"seed": -1}, "`seed` must be a whole number of at least 0, not -1"),
+            ({"seed": 2.7}, "`seed` must be a whole number of at least 0, not 2.7"),
             ({"quantiles": [0.5], "n_samples": 1}, "`quantiles` .* need `n_samples` above 1"),
-            ({"quantiles": [0.5], **MEAN}, "`quantiles` .* need `n_samples` above 1"),
+            ({"quantiles": [0.5], **MEAN}, "`quantiles` need draws, but `n_steps=1, final='mean'` is an expectation"),
             ({"quantiles": [1.5]}, r"`quantiles` must be within \[0, 1\]"),
+            ({"quantiles": np.nan}, r"`quantiles` must be within \[0, 1\]"),
+            ({"known": "noised", **MEAN}, "`known='noised'` with `n_steps=1` has nothing to go by.*Use more steps"),
+            ({"known": "noised", "n_resamples": 4, **MEAN}, "`known='noised'` with `n_steps=1` has nothing to go by"),
         ],
     )
     def test_bad_arguments_are_named_before_any_work(self, impute, query, spy, arguments, message):
         with pytest.raises(ValueError, match=message):
             impute(query, **arguments)
         assert not spy
+
+    def test_numbers_of_numpy_are_numbers(self, impute, query, sites):
+        expected = impute(query, sites=sites, attrition=0.25, return_mean=False)
+        numpy_too = {"n_samples": np.int64(2), "n_steps": np.int32(2), "batch_size": np.uint8(16), "seed": np.int64(0)}
+        draws = impute(query, sites=sites, attrition=np.float32(0.25), return_mean=False, **numpy_too)
+        np.testing.assert_array_equal(draws, expected)
+
+    def test_draws_in_one_step_with_noised_counts_are_warned_of(self, impute, query, sites, caplog):
+        with caplog.at_level(logging.WARNING, "sccountsdiff"):
+            draws = impute(query, sites=sites, known="noised", n_steps=1, return_mean=False)
+        assert "draws do not depend on the cell" in caplog.text
+        query.X = query.X * 3
+        np.testing.assert_array_equal(
+            impute(query, sites=sites, known="noised", n_steps=1, return_mean=False)[:, sites], draws[:, sites]
+        )
+
+    @pytest.mark.parametrize("rounding", ["nb", "random", "poisson"])
+    def test_predictions_that_have_run_away(self, impute, query, sites, rounding):
+        with pytest.raises(ValueError, match="it has run away. Use less `guidance`"):
+            impute(query, sites=sites, guidance=1e5, rounding=rounding)
+
+    def test_draws_that_do_not_fit_into_the_type_of_the_counts(self, impute, query, sites, monkeypatch):
+        fill = FillMixin._fill
+        monkeypatch.setattr(FillMixin, "_fill", lambda *a, **k: ((c, f, d + 2.0**31) for c, f, d in fill(*a, **k)))
+        for dtype in ("float32", "int64"):
+            query.X = query.X.astype(dtype)
+            assert impute(query, sites=sites, n_samples=1).toarray()[sites].min() >= 2**31
+        query.X = query.X.astype("int32")
+        for options in ({"n_samples": 1}, {"return_mean": False}):
+            with pytest.raises(ValueError, match=r"A draw of 2\.\d+e\+09 does not fit into .*, int32"):
+                impute(query, sites=sites, **options)
 
     def test_negative_binomial_draws_need_its_head(self, simulate, train):
         model = train(simulate(20).adata, 1, model_kwargs={"head": "poisson"})

@@ -131,6 +131,14 @@ class TestRefusals:
         with pytest.raises(error, match=message):
             CountsDiffImputer.setup_mudata(mdata, layer="umi", modalities=modalities)
 
+    def test_other_kinds_of_data(self, mdata):
+        with pytest.raises(TypeError, match="`adata` must be an AnnData, not MuData: use `setup_mudata`"):
+            CountsDiffImputer.setup_anndata(mdata)
+        with pytest.raises(TypeError, match="`mdata` must be a MuData, not AnnData: use `setup_anndata`"):
+            CountsDiffImputer.setup_mudata(mdata["rna"], modalities={"layer": "rna"})
+        with pytest.raises(TypeError, match=r"`mdata` must be a MuData, not ndarray\."):
+            CountsDiffImputer.setup_mudata(np.ones((3, 3)))
+
     def test_no_counts(self, mdata):
         with pytest.raises(ValueError, match=r"looks log-normalised.*pass layer='umi'"):
             CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
@@ -143,3 +151,24 @@ class TestRefusals:
         part = mudata.MuData({"rna": mdata["rna"][:30].copy(), "prot": mdata["prot"].copy()})
         with pytest.raises(ValueError, match="Modality 'rna' does not have the cells of the MuData"):
             setup(part)
+
+    def test_cells_that_differ_between_modalities_of_covariates(self, mdata):
+        part = mudata.MuData({"rna": mdata["rna"].copy(), "prot": mdata["prot"][::-1].copy()})
+        part["prot"].obs["donor"] = "d1"
+        of_prot = {"layer": "rna", "categorical_covariate_keys": "prot"}
+        with pytest.raises(ValueError, match="Modality 'prot' does not have the cells of the MuData"):
+            CountsDiffImputer.setup_mudata(part, layer="umi", batch_key="donor", modalities=of_prot)
+
+    def test_queries_are_checked_like_the_data_of_the_model(self, mdata, make, train):
+        """Covariates of the whole would go to other cells of the modality."""
+        setup(mdata, categorical_covariate_keys=["donor"])
+        model = train(mdata)
+        query = make(20, seed=4)
+        for rna in (query["rna"][5:].copy(), query["rna"][::-1].copy()):
+            part = mudata.MuData({"prot": query["prot"].copy(), "rna": rna})
+            part.obs["donor"] = "d1"
+            for method in (model.impute, model.denoise, model.get_normalized_expression, model.log_likelihood):
+                with pytest.raises(ValueError, match="Modality 'rna' does not have the cells of the MuData"):
+                    method(part, silent=True)
+        with pytest.raises(KeyError, match=r"modalities\['layer'\] must be one of prot, not 'rna'"):
+            model.impute(mudata.MuData({"prot": query["prot"].copy()}))

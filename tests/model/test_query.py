@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from unittest import mock
+
 import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from lightning.pytorch.callbacks import Callback
+
+from sccountsdiff import CountsDiffImputer
 
 QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
 
@@ -86,7 +92,8 @@ class TestCategories:
 
     def test_unseen_ones_are_named(self, trained, strange):
         message = (
-            r"adata\.obs\['cell_type'\] holds .*not trained on: HSC, platelet\. It knows B, NK, T\..*unseen_to_null"
+            r"adata\.obs\['cell_type'\] holds .*not trained on: 'HSC', 'platelet'\. It knows 'B', 'NK', 'T'\."
+            ".*unseen_to_null"
         )
         for method in (trained.impute, trained.denoise, trained.log_likelihood, trained.posterior_predictive_sample):
             with pytest.raises(ValueError, match=message):
@@ -144,3 +151,101 @@ def test_a_view(trained, query, sites):
         trained.impute(query, range(16, 48), sites=sites, **mean).toarray(),
         rtol=1e-5,
     )
+
+
+def test_cells_that_are_not_asked_for_need_not_be_counts(trained, query):
+    mean = {"n_steps": 1, "final": "mean", "silent": True, "key_added": None}
+    expected = trained.impute(query, [3, 30], **mean, n_folds=1).toarray()
+    query.X = query.X.toarray()
+    query.X[7] = np.log1p(query.X[7])
+    np.testing.assert_allclose(trained.impute(query, [3, 30], **mean, n_folds=1), expected, rtol=1e-5)
+    calls = (
+        lambda rows: trained.impute(query, rows, **mean),
+        lambda rows: trained.denoise(query, rows, silent=True),
+        lambda rows: trained.get_normalized_expression(query, rows, n_folds=1, silent=True),
+        lambda rows: trained.posterior_predictive_sample(query, rows, n_steps=1, n_folds=1, silent=True),
+        lambda rows: trained.log_likelihood(query, rows, n_times=1, silent=True),
+    )
+    for call in calls:
+        call([3, 30])
+        for rows in (None, [30, 7]):
+            with pytest.raises(ValueError, match=r"non-integer .*'cell7' \(row 7\)"):
+                call(rows)
+
+
+def test_own_data_that_was_normalised_in_place_is_noticed(model):
+    model.adata.X = model.adata.X.log1p()
+    for rows in (None, [7]):
+        with pytest.raises(ValueError, match="looks log-normalised"):
+            model.impute(indices=rows, silent=True)
+
+
+class TestMask:
+    @pytest.fixture
+    def masked(self, simulate, train):
+        adata = simulate(40).adata
+        adata.layers["seen"] = np.random.default_rng(0).random(adata.shape) < 0.8
+        CountsDiffImputer.setup_anndata(adata, mask_layer="seen")
+        return train(adata)
+
+    def test_data_without_it_are_warned_about(self, masked, query):
+        with pytest.warns(UserWarning, match="mask_layer='seen', which these data do not have"):
+            masked.denoise(query, silent=True)
+        query.layers["seen"] = np.ones(query.shape, dtype=bool)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            masked.denoise(query, silent=True)
+
+    @pytest.mark.parametrize("fmt", [sp.csr_matrix, sp.csc_matrix])
+    def test_may_be_sparse(self, masked, query, fmt):
+        seen = np.random.default_rng(1).random(query.shape) < 0.7
+        results = []
+        for mask in (seen, fmt(seen)):
+            query.layers["seen"] = mask
+            results.append(masked.impute(query, **QUICK).toarray())
+        np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("fmt", [np.asarray, sp.csc_matrix, sp.csc_array])
+def test_the_data_are_left_as_they_are_stored(trained, query, sites, expected, dense, fmt):
+    query.X = fmt(query.X.toarray())
+    stored = query.X
+    np.testing.assert_array_equal(dense(trained.impute(query, sites=sites, **QUICK)), expected)
+    assert query.X is stored
+
+
+class TestContinuousCovariates:
+    """They reach the network standardised, in training, queries and generation alike."""
+
+    def network_sees(self, model, cells):
+        _, tensors = model._source(cells).read(np.arange(cells.n_obs), "observed")
+        return model.module.read(tensors)["continuous"].numpy().ravel()
+
+    def test_a_constant_one_does_not_blow_up_queries(self, simulate):
+        adata, query = simulate(1000).adata, simulate(5).adata
+        adata.obs["dose"], query.obs["dose"] = 0.1, 0.2
+        CountsDiffImputer.setup_anndata(adata, continuous_covariate_keys=["dose"])
+        model = CountsDiffImputer(adata, n_hidden=4)
+        np.testing.assert_allclose(self.network_sees(model, adata), 0, atol=1e-6)
+        np.testing.assert_allclose(self.network_sees(model, query), 0.1, rtol=1e-5)
+
+    def test_dates_in_seconds(self, simulate, train):
+        adata = simulate(100).adata
+        adata.obs["time"] = 1.7e9 + np.arange(100)
+        CountsDiffImputer.setup_anndata(adata, continuous_covariate_keys=["time"])
+        z = (np.arange(100) - 49.5) / np.arange(100).std()
+        seen = []
+
+        class Watch(Callback):
+            def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+                seen.append(pl_module.module.read(batch)["continuous"].numpy().ravel())
+
+        model = train(adata, train_size=1.0, batch_size=40, callbacks=[Watch()])
+        np.testing.assert_allclose(np.sort(np.concatenate(seen)), z, atol=1e-5)
+        np.testing.assert_allclose(self.network_sees(model, adata), z, atol=1e-5)
+
+        read = model.module.read
+        with mock.patch.object(model.module, "read", side_effect=read) as spy:
+            model.generate(100, {"time": adata.obs["time"]}, n_steps=1, silent=True, batch_size=100)
+        generated = read(*spy.call_args.args)["continuous"].numpy().ravel()
+        np.testing.assert_allclose(generated, z, atol=1e-5)

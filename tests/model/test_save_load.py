@@ -136,3 +136,33 @@ class TestRefusals:
         query.X = query.X.log1p()
         with pytest.raises(ValueError, match="looks log-normalised"):
             load(saved, query)
+
+    def test_other_types(self, saved, query):
+        with pytest.raises(TypeError, match="`adata` must be an AnnData or a MuData, not ndarray"):
+            load(saved, query.X.toarray())
+
+
+def test_apple_gpus_are_refused(saved, query, model, monkeypatch):
+    """There, PyTorch has no binomials and no double precision."""
+    for device in ("mps", torch.device("mps", 0)):
+        with pytest.raises(ValueError, match=r"cannot draw binomials on Apple GPUs \(mps\)"):
+            model.to_device(device)
+    model.to_device("cpu")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    for accelerator in ("mps", "gpu"):
+        with pytest.raises(ValueError, match=r"cannot draw binomials on Apple GPUs \(mps\)"):
+            CountsDiffImputer.load(saved, adata=query, accelerator=accelerator)
+        with pytest.raises(ValueError, match=r"cannot draw binomials on Apple GPUs \(mps\)"):
+            model.train(accelerator=accelerator)
+
+
+def test_models_saved_with_single_precision_covariates_still_load(trained, query, tmp_path, expected, sites):
+    trained.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.pt"
+    content = torch.load(path, weights_only=False)
+    for key in ("location", "scale"):
+        content["model_state_dict"][key] = content["model_state_dict"][key].float()
+    torch.save(content, path)
+    model = load(tmp_path / "model", query)
+    assert model.module.location.dtype == torch.float64
+    np.testing.assert_array_equal(model.impute(sites=sites, **QUICK), expected)

@@ -1,4 +1,4 @@
-"""Data that cannot be trained on is refused before anything is done, with what is wrong and where."""
+"""What cannot be trained on is refused before anything is done, with what is wrong and where."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from lightning.pytorch.callbacks import Callback
 
 from sccountsdiff import CountsDiffImputer
@@ -146,7 +147,7 @@ class TestCovariates:
         generated = model.generate(4, {"batch": values[1]}, n_steps=2, silent=True)
         assert generated.obs["batch"].tolist() == [values[1]] * 4
         model.impute(adata[:10].copy(), n_samples=1, n_steps=1, n_folds=1, silent=True)
-        with pytest.raises(ValueError, match=r"obs\['batch'\] holds categories .*not trained on: 7"):
+        with pytest.raises(ValueError, match=r"\['batch'\] holds categories .*not trained on: 7"):
             model.generate(4, {"batch": 7}, silent=True)
 
 
@@ -215,6 +216,39 @@ class TestConstruction:
             weights.append(train(adata, 1).module.state_dict())
         assert all((weights[0][key] == weights[1][key]).all() for key in weights[0])
 
+    @pytest.mark.parametrize("layer", [None, "counts"])
+    def test_columns_are_stored_by_rows_once_the_data_passed(self, adata, caplog, layer):
+        dense = adata.X.toarray()
+        adata.layers["seen"] = sp.csc_matrix(np.random.default_rng(0).random(adata.shape) < 0.8)
+        where = {None: "adata.X", "counts": "adata.layers['counts']"}[layer]
+        if layer is None:
+            adata.X = sp.csc_matrix(dense)
+        else:
+            adata.layers[layer] = sp.csc_matrix(dense)
+        with pytest.raises(KeyError):
+            setup(adata, layer=layer, mask_layer="seen", batch_key="nowhere")
+        counts = adata.X if layer is None else adata.layers[layer]
+        assert counts.format == adata.layers["seen"].format == "csc"  # a refusal changes nothing
+        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
+            setup(adata, layer=layer, mask_layer="seen")
+        counts = adata.X if layer is None else adata.layers[layer]
+        assert counts.format == adata.layers["seen"].format == "csr"
+        np.testing.assert_array_equal(counts.toarray(), dense)
+        assert f"Converting {where} to CSR." in caplog.text and "adata.layers['seen'] to CSR." in caplog.text
+
+    @pytest.mark.parametrize("data", [np.ones((3, 3)), pd.DataFrame([[1]]), "data.h5ad", False])
+    def test_other_types_are_refused(self, data):
+        with pytest.raises(TypeError, match=f"`adata` must be an AnnData or a MuData, not {type(data).__name__}"):
+            CountsDiffImputer(data)
+        with pytest.raises(TypeError, match=rf"`adata` must be an AnnData, not {type(data).__name__}\."):
+            setup(data)
+
+    def test_the_set_up_can_be_viewed(self, adata, capsys):
+        setup(adata, labels_key="cell_type", continuous_covariate_keys=["age"])
+        CountsDiffImputer(adata, n_hidden=4).view_anndata_setup()
+        shown = capsys.readouterr().out
+        assert "CountsDiffImputer" in shown and "cell_type" in shown and "age" in shown
+
     def test_set_up_changes_nothing_but_scvi_bookkeeping(self, adata):
         before = adata.copy()
         setup(adata, labels_key="cell_type")
@@ -246,3 +280,50 @@ class TestConstruction:
             model.module.denoiser.gene_means, np.maximum(simulate(30).adata.X.toarray().mean(0), 0.5 / 30), rtol=1e-5
         )
         backed.file.close()
+
+
+class TestTraining:
+    @pytest.mark.parametrize("change", [lambda x: x.log1p(), lambda x: x * 0.5, lambda x: -x])
+    def test_counts_that_were_changed_in_place_are_noticed(self, adata, change):
+        model = CountsDiffImputer(adata, n_hidden=4)
+        adata.X.data[:] = change(adata.X).data
+        before = {key: value.clone() for key, value in model.module.state_dict().items()}
+        with pytest.raises(ValueError, match=r"adata\.X holds .* entries"):
+            model.train(1)
+        assert not model.is_trained
+        assert all((value == before[key]).all() for key, value in model.module.state_dict().items())
+
+    def test_a_train_size_of_none_is_the_default(self, adata, train):
+        sizes = [len(train(adata, 1, **split).train_indices) for split in ({}, {"train_size": None})]
+        assert sizes == [27, 27]
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            ({"early_stopping_patience": 0}, ValueError, "`early_stopping_patience` must be at least 1, not 0"),
+            ({"early_stopping_monitor": "elbo"}, TypeError, "takes no `early_stopping_monitor`: .* validation loss"),
+            ({"early_stopping_mode": "max"}, TypeError, "takes no `early_stopping_mode`: .* validation loss"),
+            ({"datasplitter_kwargs": {}}, TypeError, "takes no `datasplitter_kwargs`: .*`train_size` and `valid"),
+            ({"shuffle_set_split": False}, TypeError, "takes no `shuffle_set_split`: .* at random"),
+            ({"datamodule": None}, TypeError, "takes no `datamodule`: "),
+            ({"accelerator": "mps"}, ValueError, "cannot draw binomials"),
+        ],
+    )
+    def test_habits_from_other_models_are_answered(self, adata, arguments, error, message):
+        model = CountsDiffImputer(adata, n_hidden=4)
+        with pytest.raises(error, match=message):
+            model.train(1, **arguments)
+        assert not model.is_trained
+
+    def test_a_patience_of_one_stops_at_the_first_epoch_without_improvement(self, adata, train):
+        model = train(adata, 9, plan_kwargs={"lr": 0.0}, early_stopping_patience=1)
+        assert len(model.history["validation_loss"]) == 2
+
+    def test_double_precision_as_the_default_of_torch_is_not_in_the_way(self, adata, train):
+        torch.set_default_dtype(torch.float64)
+        try:
+            model = train(adata, 1)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert np.isfinite(float(model.history["validation_loss"].iloc[0, 0]))
+        assert {parameter.dtype for parameter in model.module.parameters()} == {torch.float32}

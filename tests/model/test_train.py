@@ -113,7 +113,7 @@ def test_training_can_go_on(simulate, train):
         def on_train_batch_start(self, trainer, pl_module, *args):
             modes.extend(part.training for part in pl_module.module.modules())
 
-    model.train(2, enable_progress_bar=False, accelerator="cpu", callbacks=[Watch()])
+    model.train(20, plan_kwargs={"lr": 0.01}, enable_progress_bar=False, accelerator="cpu", callbacks=[Watch()])
     assert any(not torch.equal(value, before[key]) for key, value in model.module.state_dict().items())
     assert modes and all(modes)  # dropout is on, also after the first training and after validation
     assert not model.module.training

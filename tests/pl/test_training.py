@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from sccountsdiff import pl
 
@@ -20,3 +21,8 @@ def test_history_without_validation(ax):
     model = SimpleNamespace(history={"train_loss": pd.DataFrame({"train_loss": [2.0, 1.0]})})
     pl.history(model, ax=ax)
     assert len(ax.get_lines()) == 1
+
+
+def test_history_of_an_untrained_model_is_refused():
+    with pytest.raises(ValueError, match="no training history"):
+        pl.history(SimpleNamespace(history=None))

@@ -94,6 +94,26 @@ def test_what_is_not_there_is_named(model, walk, arguments, error, message):
         walk(model, **arguments, show=False)
 
 
+def test_a_share_may_be_a_number_of_numpy(model):
+    walks = [shown(pl.reverse_walk(model, 0, hidden=share, n_steps=2, show=False)) for share in (0.5, np.float32(0.5))]
+    assert walks[0][0] == walks[1][0]
+    np.testing.assert_array_equal(walks[0][1], walks[1][1])
+
+
+def test_models_trained_on_noised_counts_alone_need_no_more_arguments(simulate, train):
+    model = train(simulate(20).adata, model_kwargs={"observed_training": False})
+    default, given = (
+        shown(pl.reverse_walk(model, 0, n_steps=3, show=False, **known))[1] for known in ({}, {"known": "noised"})
+    )
+    np.testing.assert_array_equal(default, given)
+
+
+@pytest.mark.parametrize("argument", ["genes", "hidden"])
+def test_one_gene_is_a_list_of_one(model, argument):
+    with pytest.raises(ValueError, match=rf"`{argument}` must be a list of genes, not one name: pass \['gene1'\]"):
+        pl.reverse_walk(model, **{argument: "gene1"}, show=False)
+
+
 def test_hidden_genes_must_be_known_and_shares_be_shares(model):
     with pytest.raises(KeyError, match="no gene 'gen1'"):
         pl.reverse_walk(model, hidden=["gen1"], show=False)

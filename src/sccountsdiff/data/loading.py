@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from anndata import AnnData
+from anndata.abc import CSCDataset
 from scvi import REGISTRY_KEYS
 from torch import Tensor
 
-from sccountsdiff.data.reading import Matrix, as_matrix, read_rows
-from sccountsdiff.data.validation import check_counts, check_covariates, check_mask, find_count_layers, get_matrix
+from sccountsdiff.data.counts import check_counts, find_count_layers, get_matrix
+from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
+from sccountsdiff.data.missing import check_mask
+from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, read_rows
+from sccountsdiff.data.wording import matrix_name, some_of
 
-logger = logging.getLogger("sccountsdiff")
+if TYPE_CHECKING:
+    from mudata import MuData
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where in an AnnData or a MuData the counts and the covariates of the same cells are.
+
+    Attributes
+    ----------
+    adata
+        Holds counts and mask.
+    categorical_obs, continuous_obs
+        Tables with the covariates, a row for each cell of ``adata``, in its order.
+    """
+
+    adata: AnnData
+    categorical_obs: pd.DataFrame
+    continuous_obs: pd.DataFrame
+
+
+def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = None) -> Cells:
+    """Find counts and covariates, and refuse modalities that do not have the cells of the MuData in its order.
+
+    Parameters
+    ----------
+    data
+        AnnData or MuData.
+    modalities
+        Of a MuData: as in :meth:`~sccountsdiff.CountsDiffImputer.setup_mudata`.
+    """
+    if modalities is None:
+        return Cells(data, data.obs, data.obs)
+    for argument, modality in {"layer": None, **modalities}.items():
+        if modality not in data.mod:
+            raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
+        if not data.mod[modality].obs_names.equals(data.obs_names):
+            raise ValueError(
+                f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
+                "muon.pp.intersect_obs(mdata), or subset it, first."
+            )
+
+    def obs_of(argument: str) -> pd.DataFrame:
+        return data.mod[modalities[argument]].obs if argument in modalities else data.obs
+
+    counts = data.mod[modalities["layer"]]
+    return Cells(counts, obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +94,10 @@ class CellSource:
     _in_order: bool = field(init=False)
 
     def __post_init__(self):
+        for name in ("mask", "categories", "continuous"):
+            part = getattr(self, name)
+            if part is not None and part.shape[0] != self.n_cells:
+                raise ValueError(f"{name} has {part.shape[0]} rows for {self.n_cells} cells.")
         in_order = np.array_equal(self.columns, np.arange(self.counts.shape[1]))
         object.__setattr__(self, "_in_order", in_order)
 
@@ -68,63 +123,92 @@ class CellSource:
         return counts, tensors
 
 
-def make_source(
-    adata: AnnData,
-    genes: Sequence[str],
-    *,
-    layer: str | None,
-    mask_layer: str | None,
-    categories: dict[str, np.ndarray],
-    continuous_keys: Sequence[str],
-    categorical_obs: pd.DataFrame | None = None,
-    continuous_obs: pd.DataFrame | None = None,
-    unseen_to_null: bool = False,
-) -> CellSource:
-    """Check an AnnData against what the model was trained on, and make it readable.
+def open_counts(
+    adata: AnnData, layer: str | None, mask_layer: str | None, rows: np.ndarray | None = None
+) -> tuple[Matrix, Matrix | None]:
+    """Counts and mask of an AnnData, checked and ready to be read by cells; nothing is changed in ``adata``.
 
     Parameters
     ----------
     adata
-        Data; its genes may stand in another order, and there may be more of them.
-    genes
-        Names of the model's genes.
+        Data.
     layer, mask_layer
-        Where the counts are, and where the mask of observed counts is. Data without that mask is taken as observed.
-    categories
-        Categorical covariates with their categories, in the order of their codes.
-    continuous_keys
-        Continuous covariates.
-    categorical_obs, continuous_obs
-        Where the covariates are, if not in ``adata.obs``.
-    unseen_to_null
-        Give cells with unseen categories the null state instead of raising an error.
+        Where the counts are, and where the mask of observed counts is.
+    rows
+        The only cells that are checked, in increasing order; default: all.
     """
-    name = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
-    counts = as_matrix(get_matrix(adata, layer), name)
+    name = matrix_name(layer)
+    counts = by_rows(as_matrix(get_matrix(adata, layer), name))
     check_counts(
         counts,
         name=name,
+        rows=rows,
         obs_names=adata.obs_names,
         var_names=adata.var_names,
         layers_hint=lambda: find_count_layers(adata),
     )
-    mask = None
-    if mask_layer is not None:
-        if mask_layer in adata.layers:
-            mask = as_matrix(adata.layers[mask_layer], f"adata.layers[{mask_layer!r}]")
-            check_mask(mask, adata.shape, name=f"adata.layers[{mask_layer!r}]")
-        else:
-            logger.info("No adata.layers[%r]: all counts are taken as observed.", mask_layer)
-    categorical_obs = adata.obs if categorical_obs is None else categorical_obs
-    continuous_obs = adata.obs if continuous_obs is None else continuous_obs
-    check_covariates(categorical_obs, list(categories), [])
-    check_covariates(continuous_obs, [], list(continuous_keys))
+    if isinstance(counts, CSCDataset):
+        warnings.warn(
+            f"{name} is stored by columns (CSC) in a file, all of which has to be read for every block of cells: write "
+            "it as CSR first, or load it into memory.",
+            stacklevel=2,
+        )
+    if mask_layer is None:
+        return counts, None
+    name = matrix_name(mask_layer)
+    mask = by_rows(as_matrix(get_matrix(adata, mask_layer), name))
+    check_mask(mask, adata.shape, name=name, rows=rows)
+    return counts, mask
+
+
+def make_source(
+    cells: Cells,
+    genes: Sequence[str],
+    *,
+    layer: str | None = None,
+    mask_layer: str | None = None,
+    categories: dict[str, np.ndarray] | None = None,
+    continuous_keys: Sequence[str] = (),
+    unseen_to_null: bool = False,
+    rows: np.ndarray | None = None,
+) -> CellSource:
+    """Check cells against what the model was trained on, and make them readable.
+
+    Parameters
+    ----------
+    cells
+        Data; its genes may stand in another order, and there may be more of them.
+    genes
+        Names of the model's genes.
+    layer, mask_layer
+        Where the counts are, and where the mask of observed counts is. Data without that mask is taken as observed,
+        with a warning.
+    categories
+        Categorical covariates with their categories, in the order of their codes.
+    continuous_keys
+        Continuous covariates.
+    unseen_to_null
+        Give cells with unseen categories the null state instead of raising an error.
+    rows
+        The only cells that will be read, in increasing order; the counts of the others are not checked. Default: all.
+    """
+    adata, categories = cells.adata, categories or {}
+    if mask_layer is not None and mask_layer not in adata.layers:
+        warnings.warn(
+            f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
+            "zeros too, are taken as observed.",
+            stacklevel=2,
+        )
+        mask_layer = None
+    counts, mask = open_counts(adata, layer, mask_layer, rows)
+    check_covariates(cells.categorical_obs, list(categories), [])
+    check_covariates(cells.continuous_obs, [], continuous_keys)
     return CellSource(
         counts,
         match_genes(adata.var_names, genes),
         mask,
-        encode(categorical_obs, categories, unseen_to_null),
-        continuous_obs[list(continuous_keys)].to_numpy(dtype=np.float32),
+        encode(cells.categorical_obs, categories, unseen_to_null),
+        continuous_values(cells.continuous_obs, continuous_keys),
     )
 
 
@@ -135,25 +219,8 @@ def match_genes(var_names: pd.Index, genes: Sequence[str]) -> np.ndarray:
     positions = var_names.get_indexer(pd.Index(genes))
     missing = np.asarray(genes)[positions < 0]
     if len(missing):
-        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise ValueError(
-            f"adata lacks {len(missing)} of the {len(genes)} genes the model was trained on: {shown}. "
+            f"adata lacks {len(missing)} of the {len(genes)} genes the model was trained on: {some_of(missing)}. "
             "Genes are matched by adata.var_names."
         )
     return positions
-
-
-def encode(obs: pd.DataFrame, categories: dict[str, np.ndarray], unseen_to_null: bool = False) -> np.ndarray:
-    """Codes of categorical covariates, ``(cells, covariates)``; unseen categories get the code after the last one."""
-    codes = np.zeros((len(obs), len(categories)), dtype=np.int64)
-    for k, (key, known) in enumerate(categories.items()):
-        values = obs[key].astype(object).to_numpy()
-        column = pd.Index(known.astype(object)).get_indexer(values)
-        if (column < 0).any() and not unseen_to_null:
-            unseen = sorted({str(value) for value in values[column < 0]})
-            raise ValueError(
-                f"adata.obs[{key!r}] holds categories that the model was not trained on: {', '.join(unseen)}. It knows "
-                f"{', '.join(map(str, known))}. Pass unseen_to_null=True to treat these cells as having no covariates."
-            )
-        codes[:, k] = np.where(column < 0, len(known), column)
-    return codes

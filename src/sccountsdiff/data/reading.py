@@ -17,8 +17,8 @@ Matrix: TypeAlias = (
 BLOCK_ENTRIES = 10_000_000  # entries of a block, as if it were dense
 
 
-def iter_row_chunks(matrix: Matrix, n_rows: int | None = None) -> Iterator[tuple[int, np.ndarray | sp.csr_matrix]]:
-    """Walk over the rows of a matrix in blocks of bounded size.
+def iter_row_chunks(matrix: Matrix) -> Iterator[tuple[int, np.ndarray | sp.csr_matrix]]:
+    """Walk over the rows of a matrix in blocks of at most ten million entries, or of one row.
 
     Parameters
     ----------
@@ -26,8 +26,6 @@ def iter_row_chunks(matrix: Matrix, n_rows: int | None = None) -> Iterator[tuple
         NumPy array, SciPy sparse matrix or array, or a backed matrix (:class:`h5py.Dataset`,
         :class:`anndata.abc.CSRDataset`, :class:`anndata.abc.CSCDataset`). A CSC matrix in memory is converted to CSR
         once; a backed one is read anew for each block.
-    n_rows
-        Rows in a block. Default: as many as make ten million entries, at least one.
 
     Yields
     ------
@@ -37,16 +35,12 @@ def iter_row_chunks(matrix: Matrix, n_rows: int | None = None) -> Iterator[tuple
     Examples
     --------
     >>> import numpy as np
-    >>> [(start, block.shape) for start, block in iter_row_chunks(np.ones((5, 2)), n_rows=2)]
-    [(0, (2, 2)), (2, (2, 2)), (4, (1, 2))]
+    >>> [(start, block.shape) for start, block in iter_row_chunks(np.ones((5, 4_000_000), dtype=bool))]
+    [(0, (2, 4000000)), (2, (2, 4000000)), (4, (1, 4000000))]
     """
-    matrix = as_matrix(matrix, "matrix")
-    if sp.issparse(matrix):
-        matrix = matrix.tocsr()
-    if n_rows is not None and n_rows < 1:
-        raise ValueError(f"n_rows must be at least 1, found {n_rows}.")
-    for rows in _slices(matrix.shape[0], n_rows or lines_per_block(matrix.shape[1])):
-        block = read_block(matrix, rows, slice(None))
+    matrix = by_rows(as_matrix(matrix, "matrix"))
+    for rows in _ranges(matrix.shape[0], lines_per_block(matrix.shape[1])):
+        block = read_block(matrix, rows)
         yield rows.start, block.tocsr() if sp.issparse(block) else block
 
 
@@ -71,26 +65,38 @@ def is_csc(matrix: Matrix) -> bool:
     return getattr(matrix, "format", None) == "csc"
 
 
+def by_rows(matrix: Matrix) -> Matrix:
+    """The matrix, as CSR if it is sparse and in memory: rows of another format are dear to read, block after block."""
+    return matrix.tocsr() if sp.issparse(matrix) else matrix
+
+
+def dense(block: np.ndarray | sp.csr_matrix | sp.csc_matrix) -> np.ndarray:
+    """The block as an array."""
+    return block.toarray() if sp.issparse(block) else np.asarray(block)
+
+
 def lines_per_block(length: int) -> int:
     """Rows or columns of the given length that make a block."""
     return max(1, BLOCK_ENTRIES // max(1, length))
 
 
-def _slices(length: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, length)) for start in range(0, length, step))
+def _ranges(length: int, step: int) -> Iterator[range]:
+    return (range(start, min(start + step, length)) for start in range(0, length, step))
 
 
-def spread_slices(length: int, n_lines: int, n_runs: int = 10) -> list[slice]:
+def spread_ranges(length: int, n_lines: int, n_runs: int = 10) -> list[range]:
     """Return runs of consecutive positions, evenly spread over `length`, with `n_lines` positions in all or fewer."""
     if length <= n_lines:
-        return [slice(0, length)]
+        return [range(length)]
     size = n_lines // n_runs
-    return [slice(start, start + size) for start in np.linspace(0, length - size, n_runs).astype(int).tolist()]
+    return [range(start, start + size) for start in np.linspace(0, length - size, n_runs).astype(int).tolist()]
 
 
-def read_block(matrix: Matrix, rows: slice, columns: slice) -> np.ndarray | sp.csr_matrix | sp.csc_matrix:
-    """Load a block; a sparse one has sorted indices and each entry stored once."""
-    block = matrix[rows, columns]
+def read_block(
+    matrix: Matrix, rows: range | np.ndarray, columns: range | None = None
+) -> np.ndarray | sp.csr_matrix | sp.csc_matrix:
+    """Load increasing rows, of all columns or some; a sparse block has sorted indices and each entry stored once."""
+    block = matrix[_as_slice(rows), slice(None) if columns is None else _as_slice(columns)]
     if not sp.issparse(block):
         return np.asarray(block)
     if not block.has_canonical_format:
@@ -98,17 +104,34 @@ def read_block(matrix: Matrix, rows: slice, columns: slice) -> np.ndarray | sp.c
     return block
 
 
-def iter_blocks(matrix: Matrix) -> Iterator[tuple[int, int, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
-    """Yield first row, first column and block, along the axis in which the matrix is stored."""
-    if is_csc(matrix):
-        for columns in _slices(matrix.shape[1], lines_per_block(matrix.shape[0])):
-            yield 0, columns.start, read_block(matrix, slice(None), columns)
+def iter_blocks(
+    matrix: Matrix, rows: np.ndarray | None = None
+) -> Iterator[tuple[range | np.ndarray, range, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
+    """Yield positions of rows and columns, and the block, along the axis in which the matrix is stored.
+
+    With ``rows``, in increasing order, these alone are read.
+    """
+    n_rows, n_columns = matrix.shape
+    if rows is not None and len(rows) < n_rows:
+        for part in _ranges(len(rows), lines_per_block(n_columns)):
+            some = rows[part.start : part.stop]
+            yield some, range(n_columns), read_block(matrix, some)
+    elif is_csc(matrix):
+        for columns in _ranges(n_columns, lines_per_block(n_rows)):
+            yield range(n_rows), columns, read_block(matrix, range(n_rows), columns)
     else:
         for start, block in iter_row_chunks(matrix):
-            yield start, 0, block
+            yield range(start, start + block.shape[0]), range(n_columns), block
 
 
-def read_rows(matrix: Matrix, rows: slice | np.ndarray) -> np.ndarray:
-    """Load rows, in increasing order, as a dense array of the matrix's own dtype."""
-    block = matrix[rows]
-    return block.toarray() if sp.issparse(block) else np.asarray(block)
+def read_rows(matrix: Matrix, rows: range | np.ndarray) -> np.ndarray:
+    """Load rows, in increasing order, as a dense array of the matrix's own dtype that shares no memory with it."""
+    block = matrix[_as_slice(rows)]
+    return block.toarray() if sp.issparse(block) else np.array(block)
+
+
+def _as_slice(positions: range | np.ndarray) -> slice | np.ndarray:
+    """Increasing positions without a gap as a slice: files are read in about half the time."""
+    if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return np.asarray(positions)

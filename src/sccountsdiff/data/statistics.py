@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from sccountsdiff.data.reading import Matrix, iter_row_chunks, read_rows
+from sccountsdiff.data.missing import is_absent
+from sccountsdiff.data.reading import Matrix, dense, iter_row_chunks, read_rows
 
 
 def gene_means(
@@ -28,17 +29,17 @@ def gene_means(
     total = np.zeros(matrix.shape[1])
     present = np.zeros(matrix.shape[1])
     for start, block in iter_row_chunks(matrix):
-        rows = slice(start, start + block.shape[0])
-        if mask is None and expressed is None and sp.issparse(block) and not np.isnan(block.data).any():
-            total += np.ones(block.shape[0]) @ block  # in double precision, which block.sum is not
-            present += block.shape[0]
+        rows = range(start, start + block.shape[0])
+        if mask is None and expressed is None and sp.issparse(block) and not is_absent(block.data).any():
+            total += np.ones(len(rows)) @ block  # in double precision, which block.sum is not
+            present += len(rows)
             continue
-        counts = _dense(block)
-        there = ~np.isnan(counts)
-        if mask is not None:
-            there &= _dense(read_rows(mask, rows)).astype(bool)
-        if expressed is not None:
-            there &= ~((counts == 0) & expressed[labels[rows]])
+        counts = dense(block)
+        there = ~is_absent(
+            counts,
+            None if mask is None else read_rows(mask, rows),
+            None if expressed is None else expressed[labels[rows.start : rows.stop]],
+        )
         total += np.where(there, counts, 0).sum(0, dtype=np.float64)
         present += there.sum(0)
     return np.maximum(total, 0.5) / np.maximum(present, 1)
@@ -48,19 +49,14 @@ def expressed_genes(matrix: Matrix, labels: np.ndarray, n_labels: int, mask: Mat
     """Which genes have a count in any cell of each label, ``(labels, genes)`` (scIDPMs, Algorithm 1)."""
     expressed = np.zeros((n_labels, matrix.shape[1]), dtype=bool)
     for start, block in iter_row_chunks(matrix):
-        rows = slice(start, start + block.shape[0])
+        rows = range(start, start + block.shape[0])
         if mask is not None or not sp.issparse(block):
-            block = _dense(block) > 0
+            block = dense(block) > 0
             if mask is not None:
-                block &= _dense(read_rows(mask, rows)).astype(bool)
+                block &= read_rows(mask, rows) != 0
         positive = sp.csr_matrix(block > 0, dtype=np.float64)
         member = sp.csr_matrix(
-            (np.ones(positive.shape[0]), (labels[rows], np.arange(positive.shape[0]))),
-            shape=(n_labels, positive.shape[0]),
+            (np.ones(len(rows)), (labels[rows.start : rows.stop], np.arange(len(rows)))), shape=(n_labels, len(rows))
         )
         expressed |= (member @ positive).toarray() > 0
     return expressed
-
-
-def _dense(block) -> np.ndarray:
-    return block.toarray() if sp.issparse(block) else np.asarray(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -11,6 +12,15 @@ from torch import Tensor
 
 def max_attrition(p_t: Tensor, p_s: Tensor) -> Tensor:
     """``sigma_max = min(1, (1 - p(s)) / p(t))``: beyond it no birth probability keeps the marginals (Prop. 3.2).
+
+    Parameters
+    ----------
+    p_t, p_s
+        Survival at the time of the step and at the earlier one that it leads to.
+
+    Returns
+    -------
+    ``sigma_max``, within [0, 1].
 
     Examples
     --------
@@ -46,10 +56,23 @@ class Attrition(ABC):
         sigma_max = max_attrition(p_t, p_s)
         return torch.minimum(self._sigma(sigma_max, step).clamp_min(0), sigma_max)
 
+    def check(self, n_moves: int, n_cells: int | None = None, n_genes: int | None = None) -> None:
+        """Refuse a walk of so many reverse moves, or so many cells and genes, if the rates are not made for it."""
+        return  # those of a formula are made for any
+
+    def of_cells(self, rows) -> Attrition:
+        """The schedule for some of the cells; ``rows`` are a slice or positions."""
+        return self
+
 
 @dataclass(frozen=True)
 class Rescale(Attrition):
     """``sigma = eta * sigma_max``, the paper's choice.
+
+    Parameters
+    ----------
+    eta
+        Share of the largest attrition, within [0, 1].
 
     Examples
     --------
@@ -71,6 +94,11 @@ class Rescale(Attrition):
 @dataclass(frozen=True)
 class Cap(Attrition):
     """``sigma = min(eta, sigma_max)``.
+
+    Parameters
+    ----------
+    eta
+        Largest attrition of a step, within [0, 1].
 
     Examples
     --------
@@ -109,6 +137,12 @@ class Max(Attrition):
 class PerStep(Attrition):
     """The user's own rates: one for each reverse move, the first one at t = 1.
 
+    Parameters
+    ----------
+    rates
+        A rate within [0, 1] for each reverse move, ``(moves,)``; or for each of them one for each gene,
+        ``(moves, genes)``, or for each entry, ``(moves, cells, genes)``. An axis of length 1 stands for all.
+
     Examples
     --------
     >>> import torch
@@ -123,8 +157,27 @@ class PerStep(Attrition):
     def __post_init__(self):
         rates = torch.as_tensor(self.rates)
         if rates.ndim == 0 or not bool(((rates >= 0) & (rates <= 1)).all()):
-            raise ValueError("`attrition` as a tensor needs one rate in [0, 1] for each reverse move.")
+            raise ValueError(
+                "`attrition` as a tensor needs one rate in [0, 1] for each reverse move, or one for each gene or entry."
+            )
         object.__setattr__(self, "rates", rates)
+
+    def check(self, n_moves: int, n_cells: int | None = None, n_genes: int | None = None) -> None:
+        """Refuse rates for another number of reverse moves, or of cells or genes where these are known."""
+        moves, *rest = self.rates.shape
+        if moves != n_moves:
+            raise ValueError(
+                f"`attrition` has {moves} rates, but the walk has {n_moves} reverse moves (`n_steps` times "
+                "`n_resamples`)."
+            )
+        expected = {"genes": n_genes, "cells": n_cells}
+        for found, (what, number) in zip(reversed(rest), expected.items(), strict=False):
+            if number is not None and found not in (1, number):
+                raise ValueError(f"`attrition` has rates for {found} {what}, but there are {number}.")
+
+    def of_cells(self, rows) -> PerStep:
+        """The rates of some of the cells, if each has its own."""
+        return PerStep(self.rates[:, rows]) if self.rates.ndim == 3 and self.rates.shape[1] > 1 else self
 
     def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
         if step >= len(self.rates):
@@ -135,6 +188,15 @@ class PerStep(Attrition):
 def get_attrition(attrition: float | Tensor | Attrition) -> Attrition:
     """An attrition schedule from what users pass: a number is eta of :class:`Rescale`, a tensor rates per step.
 
+    Parameters
+    ----------
+    attrition
+        A number within [0, 1], a tensor of rates, or an attrition schedule.
+
+    Returns
+    -------
+    The attrition schedule.
+
     Examples
     --------
     >>> from sccountsdiff.diffusion import get_attrition
@@ -143,10 +205,16 @@ def get_attrition(attrition: float | Tensor | Attrition) -> Attrition:
     """
     if isinstance(attrition, Attrition):
         return attrition
-    if isinstance(attrition, int | float):
+    if isinstance(attrition, Real):  # NumPy's numbers too
         _check_share("attrition", attrition)
         return Rescale(float(attrition))
-    return PerStep(torch.as_tensor(attrition))
+    try:
+        rates = torch.as_tensor(attrition)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"`attrition` must be a number, a tensor of rates or an attrition schedule, not {attrition!r}."
+        ) from None
+    return PerStep(rates)
 
 
 def _check_share(name: str, value: float) -> None:

@@ -10,6 +10,12 @@ from torch import Tensor
 from sccountsdiff.diffusion.denoiser import Prediction
 
 
+def check_guidance(gamma: float) -> None:
+    """Refuse a strength that is negative or not a finite number."""
+    if not 0 <= gamma < float("inf"):
+        raise ValueError(f"`guidance` must be finite and at least 0, not {gamma}.")
+
+
 def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor], Prediction]:
     """Mix the conditional and the unconditional prediction: ``log y = gamma log y_c + (1 - gamma) log y_u``.
 
@@ -23,6 +29,10 @@ def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor],
     gamma
         Guidance strength; 1 is the conditional model, 0 the unconditional one.
 
+    Returns
+    -------
+    A function of ``(x, status, t)`` that gives the mixed prediction.
+
     Examples
     --------
     >>> import torch
@@ -32,8 +42,7 @@ def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor],
     >>> guide(denoise, 2.0)(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1)).log_mean.tolist()
     [[5.0, 5.0]]
     """
-    if gamma < 0:
-        raise ValueError(f"`guidance` must be at least 0, not {gamma}.")
+    check_guidance(gamma)
 
     def one_pass(x: Tensor, status: Tensor, t: Tensor) -> Prediction:
         null = torch.full(t.shape, gamma == 0, device=x.device)

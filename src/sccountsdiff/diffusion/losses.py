@@ -15,6 +15,17 @@ from sccountsdiff.diffusion.schedules import Schedule
 def count_loss(y: Tensor, log_y_hat: Tensor) -> Tensor:
     """``y_hat - y log y_hat`` for each entry (Eq. 6, without its weight); least where ``y_hat`` is the mean of ``y``.
 
+    Parameters
+    ----------
+    y
+        Counts still to come, ``x_0 - x_t``.
+    log_y_hat
+        Logarithm of their prediction.
+
+    Returns
+    -------
+    The loss of each entry.
+
     Examples
     --------
     >>> import torch
@@ -27,6 +38,19 @@ def count_loss(y: Tensor, log_y_hat: Tensor) -> Tensor:
 
 def nb_loss(y: Tensor, log_mean: Tensor, log_dispersion: Tensor) -> Tensor:
     """Negative log-likelihood of a negative binomial for each entry, without the constant ``log y!``.
+
+    Parameters
+    ----------
+    y
+        Counts.
+    log_mean
+        Logarithm of the mean.
+    log_dispersion
+        Logarithm of the inverse dispersion theta: the variance is ``mean + mean^2 / theta``.
+
+    Returns
+    -------
+    The loss of each entry.
 
     Examples
     --------
@@ -53,6 +77,17 @@ def _log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
 
 def nll_weight(schedule: Schedule, t: Tensor) -> Tensor:
     """``-p'(t) / (1 - p(t))``: with this weight and uniform times Eq. 6 is the negative log-likelihood (App. B.4).
+
+    Parameters
+    ----------
+    schedule
+        Survival schedule.
+    t
+        Times within (0, 1).
+
+    Returns
+    -------
+    The weight of each time.
 
     Examples
     --------
@@ -92,6 +127,10 @@ def log_likelihood(
         Time points, one network pass each.
     generator
         Source of randomness.
+
+    Returns
+    -------
+    The estimate for each cell, ``(cells,)``.
 
     Examples
     --------

@@ -13,9 +13,10 @@ def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | Non
 
     Only non-zero counts cost a draw. Probabilities are clipped to [0, 1], which torch does not promise to do.
     """
-    p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1).expand_as(counts)
-    alive = counts > 0
-    n, p = counts[alive], p[alive]
+    p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1)
+    alive = (counts > 0).nonzero(as_tuple=True)  # looked up once, used three times
+    n = counts[alive]
+    p = p.expand_as(n) if p.ndim == 0 else p.expand_as(counts)[alive]
     out = torch.zeros_like(counts)
     out[alive] = torch.binomial(n, p, generator=generator)
     return out
@@ -25,6 +26,19 @@ def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None
     """Forward process (Eq. 4): keep each count with probability ``p = p(t)``.
 
     For a move from ``s`` to a later ``t`` pass ``x_s`` and ``p(t) / p(s)`` (Eq. 5).
+
+    Parameters
+    ----------
+    x0
+        Counts, of any shape.
+    p
+        Probability to be kept: a number, or a tensor that broadcasts to the counts.
+    generator
+        Source of randomness; default: torch's global one.
+
+    Returns
+    -------
+    What is left of the counts, in their shape.
 
     Examples
     --------
@@ -39,6 +53,19 @@ def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None
 def survivors(xt: Tensor, sigma: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
     """Counts that outlive the attrition of one reverse step: ``n ~ Bin(x_t, 1 - sigma)`` (Prop. 3.2).
 
+    Parameters
+    ----------
+    xt
+        Counts, of any shape.
+    sigma
+        Attrition: the probability to die, a number or a tensor that broadcasts to the counts.
+    generator
+        Source of randomness; default: torch's global one.
+
+    Returns
+    -------
+    What is left of the counts, in their shape.
+
     Examples
     --------
     >>> import torch
@@ -52,6 +79,17 @@ def survivors(xt: Tensor, sigma: Tensor | float, generator: torch.Generator | No
 
 def birth_probability(p_t: Tensor, p_s: Tensor, sigma: Tensor | float = 0.0) -> Tensor:
     """Share of the remaining counts that is born between t and s: beta of Prop. 3.2.
+
+    Parameters
+    ----------
+    p_t, p_s
+        Survival at the time of the step and at the earlier one that it leads to.
+    sigma
+        Attrition of the step; what is above :func:`max_attrition` counts as that.
+
+    Returns
+    -------
+    ``beta``, within [0, 1].
 
     Examples
     --------

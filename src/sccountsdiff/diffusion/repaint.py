@@ -7,10 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sccountsdiff.diffusion.checks import one_of
 from sccountsdiff.diffusion.denoiser import KNOWN, NOISED
 from sccountsdiff.diffusion.process import thin
 
 Known = Literal["clean", "noised"]
+WAYS_TO_SHOW = ("clean", "noised")
 
 
 def show_known(
@@ -21,6 +23,25 @@ def show_known(
     ``"clean"`` gives known counts as they are, flagged as known. ``"noised"`` is RePaint: known counts are thinned to
     the level of the others and look like them.
 
+    Parameters
+    ----------
+    x
+        The state of the walk, ``(cells, genes)``.
+    x0
+        The known counts; what stands elsewhere is not looked at.
+    status
+        :data:`KNOWN`, :data:`NOISED` or :data:`ABSENT` for each entry.
+    p_t
+        Survival at the time of the state.
+    known
+        ``"clean"`` or ``"noised"``, see above.
+    generator
+        Source of randomness; default: torch's global one.
+
+    Returns
+    -------
+    The counts and the status to give to the network.
+
     Examples
     --------
     >>> import torch
@@ -29,11 +50,9 @@ def show_known(
     >>> x.tolist(), status.tolist()
     ([[5.0, 0.0]], [[0.0, 0.0]])
     """
+    one_of("known", known, WAYS_TO_SHOW)
     is_known = status == KNOWN
     if known == "clean":
         return torch.where(is_known, x0, x), status
-    if known == "noised":
-        shown = x.clone()
-        shown[is_known] = thin(x0[is_known], p_t, generator)
-        return shown, status.masked_fill(is_known, NOISED)
-    raise ValueError(f"`known` must be 'clean' or 'noised', not {known!r}.")
+    thinned = thin(torch.where(is_known, x0, 0), p_t, generator)  # zeros cost no draw
+    return torch.where(is_known, thinned, x), status.masked_fill(is_known, NOISED)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sccountsdiff.diffusion.checks import one_of
 from sccountsdiff.diffusion.denoiser import Prediction
 from sccountsdiff.diffusion.process import binomial
 
 ROUNDINGS = ("random", "nearest", "poisson", "nb")
+
+LARGEST_MEAN = 2.0**53
+"""Counts up to here are taken as data; a prediction beyond has run away."""
 
 
 def draw_births(
@@ -30,6 +34,10 @@ def draw_births(
     generator
         Source of randomness.
 
+    Returns
+    -------
+    Whole numbers of births, in the shape of the prediction.
+
     Examples
     --------
     >>> import torch
@@ -38,7 +46,8 @@ def draw_births(
     >>> draw_births(remaining, torch.tensor(1.0), "nearest").tolist()
     [2.0, 3.0]
     """
-    mean = prediction.mean
+    one_of("rounding", rounding, ROUNDINGS)
+    mean = checked_mean(prediction)
     beta = torch.as_tensor(beta, dtype=mean.dtype, device=mean.device)
     if rounding == "random":
         floor = mean.floor()
@@ -48,9 +57,18 @@ def draw_births(
         return binomial(mean.round(), beta, generator)
     if rounding == "poisson":
         return torch.poisson(beta * mean, generator=generator)
-    if rounding == "nb":
-        return _negative_binomial(beta * mean, prediction.log_dispersion, generator)
-    raise ValueError(f"`rounding` must be one of {', '.join(ROUNDINGS)}, not {rounding!r}.")
+    return _negative_binomial(beta * mean, prediction.log_dispersion, generator)
+
+
+def checked_mean(prediction: Prediction) -> Tensor:
+    """The predicted mean; an error if it is no number or has run away, which would make draws of nonsense."""
+    mean = prediction.mean
+    if mean.numel() and not float(mean.max()) <= LARGEST_MEAN:  # NaN compares as False
+        raise ValueError(
+            f"The network predicts a count of {float(mean.max()):g}: it has run away. Use less `guidance` (1 is the "
+            "conditional model) or, if that is not the reason, train again with a smaller learning rate."
+        )
+    return mean
 
 
 def _negative_binomial(mean: Tensor, log_dispersion: Tensor | None, generator: torch.Generator | None) -> Tensor:
@@ -62,8 +80,9 @@ def _negative_binomial(mean: Tensor, log_dispersion: Tensor | None, generator: t
     # (torch.distributions takes no generator.)
     theta = log_dispersion.exp()
     log_v = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype).log()
-    alive = log_v > -theta * torch.log1p(mean / theta)
-    theta, log_v, inverse_scale = theta[alive], log_v[alive], theta[alive] / mean[alive]
+    alive = (log_v > -theta * torch.log1p(mean / theta)).nonzero(as_tuple=True)
+    theta, log_v = theta[alive], log_v[alive]
+    inverse_scale = theta / mean[alive]
     tau = (inverse_scale * torch.expm1(-log_v / theta)).clamp(0, 1)
     rate = torch._standard_gamma(theta + 1, generator=generator) * (1 - tau) / (inverse_scale + tau)
     births = torch.zeros_like(mean)

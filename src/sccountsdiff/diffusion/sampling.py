@@ -11,19 +11,26 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.diffusion.attrition import Attrition
+from sccountsdiff.diffusion.checks import one_of, whole_number
 from sccountsdiff.diffusion.denoiser import NOISED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_known
-from sccountsdiff.diffusion.rounding import draw_births
+from sccountsdiff.diffusion.rounding import checked_mean, draw_births
 from sccountsdiff.diffusion.schedules import Schedule
 
 Final = Literal["sample", "mean"]
+FINALS = ("sample", "mean")
 State = TypeVar("State")
 
 
 @dataclass(frozen=True)
 class Move:
     """One move of the walk, from time ``t`` to time ``s``: back towards the data (s < t) or into the noise (s > t).
+
+    Parameters
+    ----------
+    t, s
+        Time before and after the move, within [0, 1].
 
     Examples
     --------
@@ -42,15 +49,28 @@ def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> li
     With ``n_resamples`` above 1 every stretch of ``jump_length`` steps is walked that many times, with a jump back
     into the noise in between (RePaint's resampling).
 
+    Parameters
+    ----------
+    n_steps
+        Reverse moves from noise to data, without those that resampling adds.
+    jump_length
+        Steps that a jump back into the noise undoes.
+    n_resamples
+        How often each stretch is walked; 1 for no resampling.
+
+    Returns
+    -------
+    The moves in their order.
+
     Examples
     --------
     >>> from sccountsdiff.diffusion import reverse_walk
     >>> [(move.t, move.s) for move in reverse_walk(2, jump_length=2, n_resamples=2)]
     [(1.0, 0.5), (0.5, 0.0), (0.0, 1.0), (1.0, 0.5), (0.5, 0.0)]
     """
-    for name, value in (("n_steps", n_steps), ("jump_length", jump_length), ("n_resamples", n_resamples)):
-        if value < 1 or value != int(value):
-            raise ValueError(f"`{name}` must be a whole number of at least 1, not {value}.")
+    n_steps = whole_number("n_steps", n_steps)
+    jump_length = whole_number("jump_length", jump_length)
+    n_resamples = whole_number("n_resamples", n_resamples)
     walk = []
     for top in range(n_steps, 0, -jump_length):
         bottom = max(top - jump_length, 0)
@@ -155,39 +175,58 @@ def sample(
     >>> sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), rounding="nearest").tolist()
     [[7.0, 3.0]]
     """
+    one_of("final", final, FINALS)
+    attrition.check(sum(move.s < move.t for move in walk))
     times = schedule.snap(torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64))  # (moves, 2)
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     survival = schedule.survival(times)
-    fill = status == NOISED
+    filled = _Selection(status == NOISED)
     n_denoised = count()
 
     def towards_data(x: Tensor, number: int) -> Tensor:
         p_t, p_s = survival[number]
         shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
         t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
-        prediction = denoise(shown, seen_as, t)[fill]
+        prediction = filled.of_prediction(denoise(shown, seen_as, t))
         sigma = attrition.sigma(p_t, p_s, next(n_denoised))
-        beta = _per_entry(birth_probability(p_t, p_s, sigma), x, fill)
-        stay = survivors(x[fill], _per_entry(sigma, x, fill), generator)
-        if final == "mean" and number == len(walk) - 1:
-            return _filled_in(x, fill, stay + beta * prediction.mean)
-        return _filled_in(x, fill, stay + draw_births(prediction, beta, rounding, generator))
+        beta = filled.of_rates(birth_probability(p_t, p_s, sigma), x)
+        stay = survivors(filled.of(x), filled.of_rates(sigma, x), generator)
+        is_mean = final == "mean" and number == len(walk) - 1
+        births = beta * checked_mean(prediction) if is_mean else draw_births(prediction, beta, rounding, generator)
+        return filled.put(x, stay + births)
 
     def into_noise(x: Tensor, number: int) -> Tensor:
         p_t, p_s = survival[number]
-        return _filled_in(x, fill, thin(x[fill], float(p_s / p_t), generator))
+        return filled.put(x, thin(filled.of(x), float(p_s / p_t), generator))
 
     x = follow(walk, torch.zeros_like(x0), towards_data, into_noise, on_move)
     return torch.where(status > 0, x0, x)
 
 
-def _filled_in(x: Tensor, fill: Tensor, values: Tensor) -> Tensor:
-    """A copy of the state with other values in the entries to be filled in."""
-    return x.masked_scatter(fill, values.to(x.dtype))
+class _Selection:
+    """Some entries of ``(cells, genes)`` as a flat vector. Where they are is looked up once, not in every step."""
 
+    def __init__(self, chosen: Tensor):
+        self._index = None if bool(chosen.all()) else chosen.flatten().nonzero()[:, 0]
 
-def _per_entry(value: Tensor, x: Tensor, fill: Tensor) -> Tensor:
-    """Rates are one number, or one for each gene or entry; the entries to be filled in are a flat selection."""
-    value = value.to(x)
-    return value if value.ndim == 0 else value.expand_as(x)[fill]
+    def of(self, x: Tensor) -> Tensor:
+        """The chosen entries."""
+        return x.reshape(-1) if self._index is None else x.reshape(-1).index_select(0, self._index)
+
+    def of_prediction(self, prediction: Prediction) -> Prediction:
+        """The prediction of the chosen entries."""
+        log_dispersion = prediction.log_dispersion
+        return Prediction(self.of(prediction.log_mean), None if log_dispersion is None else self.of(log_dispersion))
+
+    def of_rates(self, rates: Tensor, x: Tensor) -> Tensor:
+        """Rates of the chosen entries from one number for all, or one for each gene or entry of ``x``."""
+        rates = rates.to(x)
+        return rates if rates.ndim == 0 else self.of(rates.expand_as(x))
+
+    def put(self, x: Tensor, values: Tensor) -> Tensor:
+        """A new tensor: ``x`` with other values in the chosen entries."""
+        values = values.to(x.dtype)
+        if self._index is None:
+            return values.view_as(x)
+        return x.reshape(-1).index_copy(0, self._index, values).view_as(x)

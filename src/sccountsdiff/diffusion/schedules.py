@@ -96,6 +96,15 @@ def _as_time(t) -> Tensor:
 def register_schedule(name: str):
     """Class decorator that makes a :class:`Schedule` available under ``name``.
 
+    Parameters
+    ----------
+    name
+        Name for ``schedule=`` and for :func:`get_schedule`.
+
+    Returns
+    -------
+    A decorator that returns the class as it is.
+
     Examples
     --------
     >>> from sccountsdiff.diffusion import Schedule, get_schedule, register_schedule
@@ -111,6 +120,15 @@ def register_schedule(name: str):
 
 def get_schedule(schedule: str | Schedule) -> Schedule:
     """The schedule of that name, or the object itself.
+
+    Parameters
+    ----------
+    schedule
+        A registered name, or a schedule.
+
+    Returns
+    -------
+    The schedule; a named one has its default settings.
 
     Examples
     --------
@@ -128,6 +146,11 @@ def get_schedule(schedule: str | Schedule) -> Schedule:
 @register_schedule("cosine")
 class Cosine(Schedule):
     """``p(t) = cos^2(pi t / 2)``: the signal-to-noise ratio of the Gaussian cosine schedule (App. B.3).
+
+    Parameters
+    ----------
+    n_grid
+        ``None`` for continuous time, or the number of time points, see :class:`Schedule`.
 
     Examples
     --------
@@ -152,6 +175,13 @@ class Fisher(Schedule):
     """Blackout's schedule in continuous time: a logistic curve along which Fisher information decays evenly (App. B.2).
 
     Blackout stops at ``p_min`` and ``1 - p_min``; here the two end points are exactly 0 and 1, as Prop. 3.1 asks.
+
+    Parameters
+    ----------
+    n_grid
+        ``None`` for continuous time, or the number of time points, see :class:`Schedule`.
+    log_p_min
+        Logarithm of the survival at which the logistic curve ends, -15 in Blackout diffusion.
 
     Examples
     --------
@@ -179,6 +209,13 @@ class Fisher(Schedule):
 @register_schedule("blackout")
 class Blackout(Fisher):
     """The Fisher schedule on the grid of 1,000 time points that Blackout diffusion trains and samples on.
+
+    Parameters
+    ----------
+    n_grid
+        Number of time points.
+    log_p_min
+        Logarithm of the survival at which the logistic curve ends, -15 in Blackout diffusion.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""What a model expects of cells: deeper ones, every entry given the others, their likelihood."""
+"""What a model expects of cells: of deeper ones, of every entry given the others, and how likely they are."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,19 +11,28 @@ import torch
 from anndata import AnnData
 from mudata import MuData
 
-from sccountsdiff.diffusion import ABSENT, NOISED, guide, log_likelihood
-from sccountsdiff.model.fill import FillMixin, count_dtype_of, unique_rows
-from sccountsdiff.model.sampler import Sampler, choose_seed, make_generator, require_positive
+from sccountsdiff.data.wording import suggestion
+from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, guide, log_likelihood
+from sccountsdiff.diffusion.checks import whole_number
+from sccountsdiff.diffusion.rounding import checked_mean
+from sccountsdiff.model.fill import FillMixin, Indices, choose_everything, unique_rows
+from sccountsdiff.model.sampler import Sampler, choose_seed, make_generator
 from sccountsdiff.module import OBSERVED_KEY
+
+N_CHAINS, N_STEPS = 5, 15
+"""Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
+
+SEED = 0
+"""Of these chains: an expectation has no seed of its own."""
 
 
 class ExpectMixin(FillMixin):
-    """Denoising, expected expression, predictive draws and likelihood."""
+    """Denoising, expected expression and likelihood."""
 
     def denoise(
         self,
         adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
+        indices: Indices | None = None,
         *,
         depth: float = 2.0,
         guidance: float = 1.0,
@@ -33,8 +43,10 @@ class ExpectMixin(FillMixin):
         """Expected counts of the same cells, had they been sequenced ``depth`` times as deep.
 
         The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
-        are added to the ones at hand. Missing entries are predicted like any other. The model expects the depth of its
-        training cells and pulls others towards it, so totals grow by less than ``depth``.
+        are added to the ones at hand. The model expects the depth of its training cells and pulls others towards it, so
+        totals grow by less than ``depth``. Missing entries are first filled in with what :meth:`impute` expects, in one
+        pass (models trained with ``observed_training=False``: as the mean of 5 chains of 15 steps), and then grow like
+        the others.
 
         Parameters
         ----------
@@ -63,29 +75,37 @@ class ExpectMixin(FillMixin):
         True
         """
         self._require_trained()
-        if depth <= 1:
-            raise ValueError(f"`depth` must be above 1, not {depth}.")
-        source = self._source(adata, unseen_to_null)
+        if not 1 < depth < math.inf:
+            raise ValueError(f"`depth` must be a finite number above 1, not {depth}.")
+        sampler, n_chains = self._mean_sampler(guidance)
         rows, order = unique_rows(indices, self._counts_of(adata))
+        source = self._source(adata, unseen_to_null, rows)
         time = self.module.schedule.time_of(torch.tensor(1 / depth))
         blocks = []
         with torch.inference_mode():
-            for _, block in self._blocks(rows, batch_size, silent, "Denoising"):
+            for number, block in self._blocks(rows, batch_size, silent, "Denoising"):
                 cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
                 x0, absent = cells["x0"], cells["absent"]
-                status = torch.full_like(x0, NOISED).masked_fill(absent, ABSENT)
+                covariates = cells["categories"], cells["continuous"]
+                if absent.any():
+                    # What the network says of absent entries was never trained. So they are predicted as hidden ones,
+                    # at the depth of their cell, and the completed cell is what is read as a thinned one: observed and
+                    # missing entries then grow alike, whatever depth the model believes in.
+                    status = torch.full_like(x0, KNOWN).masked_fill(absent, NOISED)
+                    generators = (make_generator(x0.device, SEED, number, k) for k in range(n_chains))
+                    expected = sum(sampler.draw(x0, status, *covariates, g) for g in generators) / n_chains
+                    x0 = torch.where(absent, expected, x0)
                 t = torch.full((len(x0),), float(time), device=x0.device)
-                denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
-                remaining = denoise(x0, status, t).mean
-                # Of an absent entry nothing was seen: all of its counts are still to come.
-                blocks.append((x0 + torch.where(absent, remaining * depth / (depth - 1), remaining)).cpu().numpy())
+                denoise = guide(self.module.denoise_with(*covariates), guidance)
+                deeper = x0 + checked_mean(denoise(x0, torch.full_like(x0, NOISED), t))
+                blocks.append(deeper.cpu().numpy())
         result = np.concatenate(blocks)
         return result if order is None else result[order]
 
     def get_normalized_expression(
         self,
         adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
+        indices: Indices | None = None,
         *,
         library_size: float = 1e4,
         gene_list: Sequence[str] | None = None,
@@ -97,6 +117,9 @@ class ExpectMixin(FillMixin):
         silent: bool = False,
     ) -> pd.DataFrame | np.ndarray:
         """Expected expression of every gene given the other genes of the cell, scaled to a common depth.
+
+        One pass for each fold. Models trained with ``observed_training=False`` cannot be shown the other genes as they
+        are: theirs is the mean of 5 chains of 15 steps, which is slower and less exact.
 
         Parameters
         ----------
@@ -132,89 +155,37 @@ class ExpectMixin(FillMixin):
         [100.0]
         """
         self._require_trained()
-        require_positive(n_folds=n_folds)
-        sampler = Sampler(self.module, n_steps=1, guidance=guidance, final="mean", known=self._known_default)
+        n_folds = whole_number("n_folds", n_folds)
+        sampler, n_chains = self._mean_sampler(guidance)
+        genes = self._check_genes(gene_list)
         data = self._counts_of(adata)
-        source = self._source(adata, unseen_to_null)
         rows, order = unique_rows(indices, data)
+        filling = self._fill(
+            self._source(adata, unseen_to_null, rows),
+            rows,
+            choose_everything,
+            sampler,
+            n_folds=n_folds,
+            n_samples=n_chains,
+            batch_size=batch_size,
+            seed=SEED,
+            silent=silent,
+            what="Expectation",
+        )
         blocks = []
-        for _, _, draws in self._fill(source, rows, _everything, n_folds, sampler, 1, batch_size, 0, silent):
-            expected = draws[0].reshape(-1, len(self.gene_names)).astype(np.float64)
+        for _, _, draws in filling:
+            expected = draws.mean(0, dtype=np.float64).reshape(-1, len(self.gene_names))
             blocks.append(expected * (library_size / expected.sum(1, keepdims=True)))
         result = np.concatenate(blocks)
         result = result if order is None else result[order]
-        names = data.obs_names if indices is None else data.obs_names[np.asarray(indices)]
-        frame = pd.DataFrame(result, index=names, columns=self.gene_names)
-        frame = frame if gene_list is None else frame[list(gene_list)]
+        names = data.obs_names[rows if order is None else rows[order]]
+        frame = pd.DataFrame(result, index=names, columns=self.gene_names)[genes]
         return frame.to_numpy() if return_numpy else frame
-
-    def posterior_predictive_sample(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
-        *,
-        n_samples: int = 1,
-        n_folds: int = 10,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        silent: bool = False,
-        unseen_to_null: bool = False,
-        **sampling_kwargs,
-    ) -> np.ndarray:
-        """Draw every entry anew from the rest of its cell, fold by fold.
-
-        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        n_samples
-            Draws.
-        n_folds
-            Each entry is drawn given the entries of the other folds.
-        batch_size
-            Cells at a time.
-        seed
-            Seed.
-        silent
-            Show no progress bar.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        **sampling_kwargs
-            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length`` and
-            ``n_resamples`` of :meth:`impute`.
-
-        Returns
-        -------
-        Counts of the model's genes, ``(n_samples, cells, genes)``.
-
-        Examples
-        --------
-        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
-        True
-        """
-        self._require_trained()
-        require_positive(n_samples=n_samples, n_folds=n_folds)
-        sampler = Sampler(self.module, **{"known": self._known_default, **sampling_kwargs})
-        source = self._source(adata, unseen_to_null)
-        rows, order = unique_rows(indices, self._counts_of(adata))
-        dtype = count_dtype_of(source.counts.dtype) if sampler.final == "sample" else np.float32
-        blocks = [
-            draws.reshape(n_samples, -1, len(self.gene_names)).astype(dtype)
-            for _, _, draws in self._fill(
-                source, rows, _everything, n_folds, sampler, n_samples, batch_size, choose_seed(seed), silent
-            )
-        ]
-        result = np.concatenate(blocks, axis=1)
-        return result if order is None else result[:, order]
 
     def log_likelihood(
         self,
         adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
+        indices: Indices | None = None,
         *,
         n_times: int = 64,
         unseen_to_null: bool = False,
@@ -251,10 +222,10 @@ class ExpectMixin(FillMixin):
         True
         """
         self._require_trained()
-        require_positive(n_times=n_times)
+        n_times = whole_number("n_times", n_times)
         seed = choose_seed(seed)
-        source = self._source(adata, unseen_to_null)
         rows, order = unique_rows(indices, self._counts_of(adata))
+        source = self._source(adata, unseen_to_null, rows)
         values = []
         with torch.inference_mode():
             for number, block in self._blocks(rows, batch_size, silent, "Likelihood"):
@@ -274,6 +245,23 @@ class ExpectMixin(FillMixin):
         result = np.concatenate(values)
         return result if order is None else result[order]
 
+    def _mean_sampler(self, guidance: float) -> tuple[Sampler, int]:
+        """How to get expectations, and the number of chains whose mean they are."""
+        if self.module.observed_training:
+            return Sampler(self.module, n_steps=1, final="mean", guidance=guidance), 1
+        # In one pass from t = 1 all that is known would be thinned away.
+        n_grid = self.module.schedule.n_grid
+        n_steps = N_STEPS if n_grid is None else min(N_STEPS, n_grid - 1)
+        return Sampler(self.module, n_steps=n_steps, known="noised", final="mean", guidance=guidance), N_CHAINS
 
-def _everything(rows: np.ndarray, counts: np.ndarray, absent: np.ndarray) -> np.ndarray:
-    return np.ones(absent.shape, dtype=bool)
+    def _check_genes(self, gene_list: Sequence[str] | None) -> list[str]:
+        """The genes to return, by default all; an error names one that the model does not have."""
+        if gene_list is None:
+            return list(self.gene_names)
+        if isinstance(gene_list, str):
+            raise ValueError(f"`gene_list` must be a list of genes, not one name: pass [{gene_list!r}].")
+        genes, known = list(gene_list), set(self.gene_names)
+        unknown = next((gene for gene in genes if gene not in known), None)
+        if unknown is not None:
+            raise KeyError(f"gene_list: the model has no gene {unknown!r}.{suggestion(unknown, self.gene_names)}")
+        return genes

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from tqdm.auto import tqdm
@@ -17,8 +19,16 @@ from sccountsdiff.module import OBSERVED_KEY
 
 _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
 
+Indices: TypeAlias = "Sequence[int] | Sequence[str] | Sequence[bool] | np.ndarray | slice"
+"""Cells by position, by name, as a slice, or as a boolean for each cell."""
+
 ChooseSites = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From rows, counts of the model's genes and which are absent, to which are to be filled in."""
+
+
+def choose_everything(rows: np.ndarray, counts: np.ndarray, absent: np.ndarray) -> np.ndarray:
+    """All entries are to be filled in."""
+    return np.ones(absent.shape, dtype=bool)
 
 
 class FillMixin:
@@ -29,35 +39,42 @@ class FillMixin:
         source: CellSource,
         rows: np.ndarray,
         choose: ChooseSites,
-        n_folds: int,
         sampler: Sampler,
-        n_samples: int,
-        batch_size: int | None,
+        *,
         seed: int,
-        silent: bool,
+        n_folds: int = 1,
+        n_samples: int = 1,
+        batch_size: int | None = None,
+        silent: bool = False,
+        what: str = "Imputing",
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield, block by block, the counts as they are, the entries filled in, and ``(n_samples, entries)`` draws."""
+        """Yield, block by block, the counts as they are, the entries filled in, and ``(n_samples, entries)`` draws.
+
+        The entries filled in are a boolean matrix of cells x the model's genes; draws are in its order, row by row.
+        """
+        sampler.check_cells(source.n_cells)
         device = self.module.device
-        for number, block in self._blocks(rows, batch_size, silent, "Imputing"):
+        for number, block in self._blocks(rows, batch_size, silent, what):
             counts, tensors = source.read(block, OBSERVED_KEY)
             cells = self.module.read(tensors)
             x0, absent = cells["x0"], cells["absent"]
             filled = choose(block, source.select(counts), absent.cpu().numpy())
             sites = torch.from_numpy(filled).to(device)
-            if n_folds > 1:
-                generator = make_generator(device, seed, number, _FOLDS)
-                fold_of = torch.randint(n_folds, sites.shape, generator=generator, device=device)
-            draws = torch.zeros(n_samples, *x0.shape, device=device)
+            entries = sites.flatten().nonzero()[:, 0]
+            fold_of = _folds(sites.shape, n_folds, make_generator(device, seed, number, _FOLDS))[entries]
+            draws = torch.zeros(n_samples, len(entries), device=device)
             for fold in range(n_folds):
-                chosen = sites & (fold_of == fold) if n_folds > 1 else sites
-                if not chosen.any():
+                members = (fold_of == fold).nonzero()[:, 0]
+                if len(members) == 0:
                     continue
-                status = torch.full_like(x0, KNOWN).masked_fill(absent, ABSENT).masked_fill(chosen, NOISED)
+                places = entries[members]
+                status = torch.full_like(x0, KNOWN).masked_fill(absent, ABSENT)
+                status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
                 for k in range(n_samples):
                     generator = make_generator(device, seed, number, k, fold)
-                    draw = sampler.draw(x0, status, cells["categories"], cells["continuous"], generator)
-                    draws[k][chosen] = draw[chosen]
-            yield counts, filled, draws[:, sites].cpu().numpy()
+                    draw = sampler.draw(x0, status, cells["categories"], cells["continuous"], generator, block)
+                    draws[k].index_copy_(0, members, draw.flatten().index_select(0, places))
+            yield counts, filled, draws.cpu().numpy()
 
     def _blocks(self, rows: np.ndarray, batch_size: int | None, silent: bool, what: str):
         blocks = list(row_blocks(rows, choose_batch_size(batch_size)))
@@ -73,6 +90,13 @@ class FillMixin:
             raise RuntimeError("The model is not trained yet: call `model.train()` first.")
 
 
+def _folds(shape: torch.Size, n_folds: int, generator: torch.Generator) -> torch.Tensor:
+    """The fold of each entry, row by row."""
+    if n_folds == 1:
+        return torch.zeros(shape.numel(), dtype=torch.long, device=generator.device)
+    return torch.randint(n_folds, shape, generator=generator, device=generator.device).flatten()
+
+
 def count_dtype_of(dtype: np.dtype) -> np.dtype:
     """The dtype of the counts, unless a draw may not fit into it."""
     if dtype.kind in "iu":
@@ -80,18 +104,52 @@ def count_dtype_of(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32)
 
 
-def unique_rows(indices: Sequence[int] | None, data: AnnData) -> tuple[np.ndarray, np.ndarray | None]:
-    """Sorted rows to compute, and where each of the ``indices`` is found among them."""
+def as_dtype(draws: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Draws in another type; an error if that is too small for them."""
+    if dtype.kind in "iu" and draws.size and draws.max() >= np.iinfo(dtype).max:
+        raise ValueError(
+            f"A draw of {draws.max():g} does not fit into the type of the counts, {dtype}. If it has run away, use less "
+            "`guidance`; otherwise convert the counts to float64."
+        )
+    return draws.astype(dtype)
+
+
+def unique_rows(indices: Indices | None, data: AnnData) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sorted rows to compute, and where each of the ``indices`` is found among them (``None``: in this order)."""
     if indices is None:
         return np.arange(data.n_obs), None
-    indices = np.asarray(indices)
-    if indices.dtype == bool:
-        if indices.shape != (data.n_obs,):
-            raise ValueError(f"Boolean `indices` must have one value for each of the {data.n_obs} cells.")
-        indices = np.flatnonzero(indices)
-    if len(indices) == 0:
+    positions = _positions(indices, data)
+    if len(positions) == 0:
         raise ValueError("`indices` names no cell.")
-    if indices.min() < -data.n_obs or indices.max() >= data.n_obs:
-        raise IndexError(f"`indices` must be positions among the {data.n_obs} cells.")
-    rows, order = np.unique(indices % data.n_obs, return_inverse=True)
-    return rows, order
+    rows, order = np.unique(positions, return_inverse=True)
+    return rows, None if np.array_equal(rows, positions) else order
+
+
+def _positions(indices: Indices, data: AnnData) -> np.ndarray:
+    """Position of each cell that is asked for, counted from the first."""
+    n_cells = data.n_obs
+    if isinstance(indices, slice):
+        return np.arange(n_cells)[indices]
+    asked = np.asarray(indices)
+    if asked.ndim == 1 and asked.size == 0:
+        return asked.astype(np.int64)
+    if asked.ndim == 1 and asked.dtype == bool:
+        if len(asked) != n_cells:
+            raise ValueError(f"Boolean `indices` must have one value for each of the {n_cells} cells.")
+        return np.flatnonzero(asked)
+    if asked.ndim == 1 and asked.dtype.kind in "iu":
+        if asked.min() < -n_cells or asked.max() >= n_cells:
+            raise IndexError(f"`indices` must be positions among the {n_cells} cells.")
+        return asked.astype(np.int64) % n_cells
+    if asked.ndim == 1 and pd.api.types.infer_dtype(asked) == "string":
+        if not data.obs_names.is_unique:
+            raise ValueError("adata.obs_names are not unique: pass positions as `indices`, not names.")
+        positions = data.obs_names.get_indexer(asked)
+        if (positions < 0).any():
+            raise KeyError(f"`indices` names cell {str(asked[positions < 0][0])!r}, which is not in adata.obs_names.")
+        return positions
+    found = f"{asked.dtype} of shape {asked.shape}" if isinstance(indices, np.ndarray) else repr(indices)
+    raise ValueError(
+        "`indices` must be a list (or one-dimensional array) of whole numbers, of names in adata.obs_names or of a "
+        f"boolean for each cell, or a slice; found {found}."
+    )

@@ -1,4 +1,4 @@
-"""New cells from the model."""
+"""Draws from the model: of new cells, and of the ones at hand anew."""
 
 from __future__ import annotations
 
@@ -10,17 +10,28 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 from anndata import AnnData
+from mudata import MuData
 from scvi import REGISTRY_KEYS
 from tqdm.auto import tqdm
 
-from sccountsdiff.data.loading import encode
-from sccountsdiff.data.validation import check_covariates
+from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
+from sccountsdiff.data.wording import some_of
 from sccountsdiff.diffusion import NOISED
-from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed, make_generator, require_positive
+from sccountsdiff.diffusion.checks import whole_number
+from sccountsdiff.model.fill import FillMixin, Indices, as_dtype, choose_everything, count_dtype_of, unique_rows
+from sccountsdiff.model.sampler import (
+    FILLING,
+    GENERATING,
+    Sampler,
+    check_keywords,
+    choose_batch_size,
+    choose_seed,
+    make_generator,
+)
 
 
-class GenerateMixin:
-    """Generation of cells, with or without covariates."""
+class GenerateMixin(FillMixin):
+    """Generation of cells, with or without covariates, and predictive draws."""
 
     def generate(
         self,
@@ -45,7 +56,7 @@ class GenerateMixin:
         n_steps
             Reverse steps.
         batch_size
-            Cells at a time.
+            Cells at a time. Same ``seed``, ``batch_size`` and number of cells, same integers.
         seed
             Seed; default: drawn from torch's global generator, and noted in ``uns``.
         silent
@@ -56,7 +67,8 @@ class GenerateMixin:
 
         Returns
         -------
-        AnnData with counts in ``X`` (CSR) and the covariates in ``obs``.
+        AnnData with counts in ``X`` (CSR), the covariates in ``obs``, and settings, seed and version in
+        ``uns["sccountsdiff"]["generated"]``.
 
         Examples
         --------
@@ -65,8 +77,10 @@ class GenerateMixin:
         True
         """
         self._require_trained()
-        require_positive(n_cells=n_cells)
-        sampler = Sampler(self.module, n_steps, **{"known": self._known_default, **sampling_kwargs})
+        n_cells = whole_number("n_cells", n_cells)
+        check_keywords("generate", sampling_kwargs, GENERATING)
+        sampler = Sampler(self.module, n_steps=n_steps, known=None, **sampling_kwargs)
+        sampler.check_cells(n_cells)
         obs, categories, continuous = self._covariates_of(n_cells, covariates)
         seed = choose_seed(seed)
         batch_size = choose_batch_size(batch_size)
@@ -91,11 +105,84 @@ class GenerateMixin:
                 cells["categories"],
                 cells["continuous"],
                 make_generator(device, seed, number),
+                rows,
             )
             blocks.append(sp.csr_matrix(draw.cpu().numpy()))
         generated = AnnData(sp.vstack(blocks, format="csr"), obs=obs, var=pd.DataFrame(index=pd.Index(self.gene_names)))
-        generated.uns["sccountsdiff"] = sampler.describe() | {"seed": seed, "version": version("sccountsdiff")}
+        noted = sampler.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
+        generated.uns["sccountsdiff"] = {"generated": noted}
         return generated
+
+    def posterior_predictive_sample(
+        self,
+        adata: AnnData | MuData | None = None,
+        indices: Indices | None = None,
+        *,
+        n_samples: int = 1,
+        n_folds: int = 10,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        silent: bool = False,
+        unseen_to_null: bool = False,
+        **sampling_kwargs,
+    ) -> np.ndarray:
+        """Draw every entry anew from the rest of its cell, fold by fold.
+
+        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
+
+        Parameters
+        ----------
+        adata
+            Data; default: the data of the model.
+        indices
+            Cells, in the order in which they are to come back.
+        n_samples
+            Draws.
+        n_folds
+            Each entry is drawn given the entries of the other folds.
+        batch_size
+            Cells at a time.
+        seed
+            Seed.
+        silent
+            Show no progress bar.
+        unseen_to_null
+            Treat cells with unseen categories as having no covariates instead of raising an error.
+        **sampling_kwargs
+            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length`` and
+            ``n_resamples`` of :meth:`impute`.
+
+        Returns
+        -------
+        Counts of the model's genes, ``(n_samples, cells, genes)``.
+
+        Examples
+        --------
+        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
+        True
+        """
+        self._require_trained()
+        n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
+        check_keywords("posterior_predictive_sample", sampling_kwargs, FILLING)
+        sampler = Sampler(self.module, **{"known": self._known_default, **sampling_kwargs})
+        rows, order = unique_rows(indices, self._counts_of(adata))
+        source = self._source(adata, unseen_to_null, rows)
+        dtype = count_dtype_of(source.counts.dtype) if sampler.final == "sample" else np.dtype(np.float32)
+        filling = self._fill(
+            source,
+            rows,
+            choose_everything,
+            sampler,
+            n_folds=n_folds,
+            n_samples=n_samples,
+            batch_size=batch_size,
+            seed=choose_seed(seed),
+            silent=silent,
+            what="Predictive draws",
+        )
+        blocks = [as_dtype(draws, dtype).reshape(n_samples, -1, len(self.gene_names)) for _, _, draws in filling]
+        result = np.concatenate(blocks, axis=1)
+        return result if order is None else result[:, order]
 
     def _covariates_of(
         self, n_cells: int, covariates: Mapping[str, object] | pd.DataFrame | None
@@ -106,7 +193,7 @@ class GenerateMixin:
         if covariates is None:
             # One past the last category is the null state.
             codes = np.tile(np.array([len(c) for c in self.categories.values()], dtype=np.int64), (n_cells, 1))
-            continuous = np.zeros((n_cells, len(self.continuous_keys)), dtype=np.float32)
+            continuous = np.zeros((n_cells, len(self.continuous_keys)))
             if not self.categories and self.continuous_keys:
                 raise ValueError(
                     f"Pass `covariates` with {', '.join(self.continuous_keys)}, or `guidance=0` with any values, "
@@ -125,7 +212,16 @@ class GenerateMixin:
             )
         obs = pd.DataFrame(columns, index=index)
         check_covariates(obs, list(self.categories), self.continuous_keys)
-        return obs, encode(obs, self.categories), obs[self.continuous_keys].to_numpy(dtype=np.float32)
+        codes = encode(obs, self.categories, unseen_to_null=True)
+        for column, (key, known) in zip(codes.T, self.categories.items(), strict=True):
+            unseen = pd.unique(obs.loc[column == len(known), key].astype(object))
+            if len(unseen):
+                raise ValueError(
+                    f"covariates[{key!r}] holds categories that the model was not trained on: "
+                    f"{some_of(sorted(map(repr, unseen)), 10)}. It knows {some_of(list(map(repr, known.tolist())), 10)}. "
+                    "Leave out `covariates` to generate cells without any."
+                )
+        return obs, codes, continuous_values(obs, self.continuous_keys)
 
 
 def _column(key: str, value: object, n_cells: int) -> np.ndarray | list:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -14,13 +14,15 @@ from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 from torch import Tensor
 
+from sccountsdiff._compat import setup_args
 from sccountsdiff.data.loading import CellSource
+from sccountsdiff.data.missing import check_mask
 from sccountsdiff.data.reading import as_matrix, iter_row_chunks, read_rows
-from sccountsdiff.data.validation import check_mask
-from sccountsdiff.diffusion import Move
+from sccountsdiff.diffusion import Attrition, Move
+from sccountsdiff.diffusion.checks import whole_number
 from sccountsdiff.model.canvas import Canvas
-from sccountsdiff.model.fill import FillMixin, count_dtype_of, unique_rows
-from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed, require_positive
+from sccountsdiff.model.fill import FillMixin, Indices, as_dtype, count_dtype_of, unique_rows
+from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -31,21 +33,21 @@ class ImputeMixin(FillMixin):
     def impute(
         self,
         adata: AnnData | MuData | None = None,
-        indices: Sequence[int] | None = None,
+        indices: Indices | None = None,
         *,
         sites: np.ndarray | sp.spmatrix | pd.DataFrame | str | None = None,
         n_samples: int = 5,
         n_steps: int = 15,
         known: str = "clean",
         guidance: float = 1.0,
-        attrition: float = 0.005,
+        attrition: float | Tensor | Attrition = 0.005,
         rounding: str | None = None,
         final: str = "sample",
         jump_length: int = 1,
         n_resamples: int = 1,
         n_folds: int = 10,
         return_mean: bool = True,
-        quantiles: Sequence[float] | None = None,
+        quantiles: Sequence[float] | float | None = None,
         key_added: str | None = "imputed",
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -62,7 +64,8 @@ class ImputeMixin(FillMixin):
         adata
             Data to impute; default: the data of the model. Genes are matched by name and may stand in any order.
         indices
-            Cells to impute, in the order in which they are to come back. Then nothing is written to ``adata``.
+            Cells to impute, in the order in which they are to come back: positions, names, a slice, or a boolean for
+            each cell. Then nothing is written to ``adata``.
         sites
             Entries to fill in (True): a boolean matrix of the shape of ``adata`` or the name of a layer. Default: the
             entries known to be missing (NaN, ``mask_layer``, ``zeros="missing"``); if there are none, all zeros, in
@@ -73,12 +76,13 @@ class ImputeMixin(FillMixin):
             Reverse steps of each draw. ``n_steps=1, final="mean"`` is the conditional mean in a single pass.
         known
             Observed counts are shown to the network as they are (``"clean"``), or thinned to the level of the others
-            (``"noised"``, the RePaint of the paper).
+            (``"noised"``, the RePaint of the paper; it needs several steps, as nothing is left of them at the start).
         guidance
             Strength of the covariates: 1 is the conditional model, 0 ignores them, above 1 exaggerates them.
         attrition
             A number: eta of the ``rescale`` schedule. Or an :class:`~sccountsdiff.diffusion.Attrition`, or a tensor
-            with a rate for each step.
+            with a rate for each step; for each step and gene; or for each step, cell of ``adata`` and gene of the
+            model. With resampling, steps count as often as they are walked.
         rounding
             ``"random"``, ``"nearest"``, ``"poisson"`` or ``"nb"``. Default: ``"nb"`` with that head, else ``"random"``.
         final
@@ -88,15 +92,18 @@ class ImputeMixin(FillMixin):
         n_folds
             Folds for imputing all zeros.
         return_mean
-            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``.
+            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``. Those of a single-pass
+            mean are all the same.
         quantiles
-            Write these quantiles of the draws to ``layers[f"{key_added}_q{quantile}"]``.
+            Write these quantiles of the draws to ``layers[f"{key_added}_q{quantile}"]``. Each is one of the draws, the
+            least with at least this share of them at or below it: a count.
         key_added
-            Name of the layer that is written; ``None`` writes nothing.
+            Name of the layer that is written; ``None`` writes nothing. Layers that an earlier call has written under
+            this name go, but the counts, their mask and ``sites`` may not be overwritten.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
-            Cells at a time. Same ``seed`` and ``batch_size``, same integers.
+            Cells at a time. Same ``seed``, ``batch_size`` and cells, same integers.
         seed
             Seed; default: drawn from torch's global generator, and noted in ``adata.uns``.
         silent
@@ -112,7 +119,8 @@ class ImputeMixin(FillMixin):
         Notes
         -----
         Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` (standard deviation over draws, if there are
-        several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version), all at the end.
+        several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of the
+        layers), all at the end.
 
         Examples
         --------
@@ -120,59 +128,103 @@ class ImputeMixin(FillMixin):
         True
         """
         self._require_trained()
-        require_positive(n_samples=n_samples, n_folds=n_folds)
+        n_asked, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
         sampler = Sampler(
-            self.module, n_steps, known, guidance, attrition, rounding, final, jump_length, n_resamples, on_move
-        )  # fmt: skip
-        if sampler.is_deterministic:
-            n_samples = 1
-        quantiles = list(quantiles or [])
-        if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
-            raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
+            self.module,
+            n_steps=n_steps,
+            known=known,
+            guidance=guidance,
+            attrition=attrition,
+            rounding=rounding,
+            final=final,
+            jump_length=jump_length,
+            n_resamples=n_resamples,
+            on_move=on_move,
+        )
+        n_samples = 1 if sampler.is_deterministic else n_asked
+        quantiles = _check_quantiles(quantiles, n_samples, sampler.is_deterministic)
+        suffixes = ["", *(["_sd"] if n_samples > 1 else []), *(f"_q{q:g}" for q in quantiles)]
         data = self._counts_of(adata)
-        source = self._source(adata, unseen_to_null)
+        is_written = key_added is not None and indices is None
+        if is_written:
+            args = setup_args(self.registry_)
+            in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
+            _check_key(key_added, suffixes, in_use | ({"`sites`": sites} if isinstance(sites, str) else {}))
         rows, order = unique_rows(indices, data)
+        source = self._source(adata, unseen_to_null, rows)
         choose, n_folds = _which_sites(sites, data, source, self.module.expressed is not None, n_folds)
-        seed = choose_seed(seed)
+        batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
         count_dtype = count_dtype_of(source.counts.dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
-        shape = (len(rows), source.counts.shape[1])
-        is_draw = n_samples == 1 and final == "sample"
-        canvases = {"": Canvas(shape, count_dtype if is_draw else mean_dtype, is_sparse)}
-        if n_samples > 1:
-            canvases["_sd"] = Canvas(shape, np.float32, is_sparse)
-        canvases |= {f"_q{q:g}": Canvas(shape, mean_dtype, is_sparse) for q in quantiles}
         draw_dtype = count_dtype if final == "sample" else mean_dtype
-        all_draws = None if return_mean else np.empty((n_samples, *shape), draw_dtype)
+        shape = (len(rows), source.counts.shape[1])
+        dtypes = dict.fromkeys(suffixes, draw_dtype) | {"": draw_dtype if n_samples == 1 else mean_dtype}
+        dtypes |= {"_sd": np.dtype(np.float32)} if n_samples > 1 else {}
+        canvases = {suffix: Canvas(shape, dtype, is_sparse) for suffix, dtype in dtypes.items()}
+        all_draws = None if return_mean else np.empty((n_asked, *shape), draw_dtype)
 
         n_done = 0
-        for counts, filled, draws in self._fill(
-            source, rows, choose, n_folds, sampler, n_samples, batch_size, seed, silent
-        ):
-            values = {"": draws[0] if n_samples == 1 else draws.mean(0)}
-            values |= {f"_q{q:g}": np.quantile(draws, q, axis=0) for q in quantiles}
-            for suffix, filled_in in values.items():
-                canvases[suffix].add(_put(counts, source, filled, filled_in, canvases[suffix].dtype))
-            if n_samples > 1:
-                nothing = np.zeros(counts.shape, np.float32)
-                canvases["_sd"].add(_put(nothing, source, filled, draws.std(0, ddof=1), np.float32))
+        filling = self._fill(
+            source,
+            rows,
+            choose,
+            sampler,
+            n_folds=n_folds,
+            n_samples=n_samples,
+            batch_size=batch_size,
+            seed=seed,
+            silent=silent,
+        )
+        for counts, filled, draws in filling:
+            cells, genes = np.nonzero(filled)
+            genes = source.columns[genes]
+            for suffix, values in _summaries(draws, quantiles).items():
+                around = np.zeros_like(counts) if suffix == "_sd" else counts
+                canvases[suffix].add(_put(around, (cells, genes), values, canvases[suffix].dtype))
             if all_draws is not None:
-                for k in range(n_samples):
-                    all_draws[k, n_done : n_done + len(counts)] = _put(counts, source, filled, draws[k], draw_dtype)
+                block = all_draws[:, n_done : n_done + len(counts)]
+                block[:] = counts
+                block[:, cells, genes] = as_dtype(draws, draw_dtype)
             n_done += len(counts)
 
         results = {suffix: canvas.finish(order) for suffix, canvas in canvases.items()}
-        if key_added is not None and indices is None:
-            for suffix, matrix in results.items():
-                data.layers[key_added + suffix] = matrix
+        if is_written:
             settings_used = sampler.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
-            settings_used |= {"batch_size": choose_batch_size(batch_size), "version": version("sccountsdiff")}
-            data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key_added: settings_used}
+            settings_used |= {"batch_size": batch_size, "version": version("sccountsdiff")}
+            _write(data, key_added, {key_added + suffix: matrix for suffix, matrix in results.items()}, settings_used)
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return results[""]
+
+
+# What is asked for, and whether it can be had
+
+
+def _check_quantiles(quantiles: Sequence[float] | float | None, n_samples: int, is_deterministic: bool) -> list[float]:
+    if quantiles is None:
+        return []
+    quantiles = [float(q) for q in np.ravel(quantiles)]
+    if quantiles and is_deterministic:
+        raise ValueError(
+            "`quantiles` need draws, but `n_steps=1, final='mean'` is an expectation, the same each time: use "
+            "`final='sample'`."
+        )
+    if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
+        raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
+    return quantiles
+
+
+def _check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) -> None:
+    """Refuse a name under which the layers of the result would replace what the model reads."""
+    if not isinstance(key, str):
+        raise ValueError(f"`key_added` must be the name of a layer or None, not {key!r}.")
+    for what, layer in in_use.items():
+        if layer in [key + suffix for suffix in suffixes]:
+            raise ValueError(
+                f"`key_added={key!r}` would overwrite adata.layers[{layer!r}], which holds {what}: choose another name."
+            )
 
 
 def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, n_folds: int):
@@ -205,20 +257,50 @@ def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, 
 
 
 def _any_absent(source: CellSource) -> bool:
-    for _, block in iter_row_chunks(source.counts):
-        if block.dtype.kind == "f" and np.isnan(block.data if sp.issparse(block) else block).any():
-            return True
-    if source.mask is None:
-        return False
-    n_observed = sum(int((block != 0).sum()) for _, block in iter_row_chunks(source.mask))
-    return n_observed < source.mask.shape[0] * source.mask.shape[1]
+    """Whether an entry of the model's genes is missing; what other genes hold does not matter."""
+    if source.counts.dtype.kind == "f":
+        for _, block in iter_row_chunks(source.counts):
+            block = source.select(block)
+            if np.isnan(block.data if sp.issparse(block) else block).any():
+                return True
+    if source.mask is not None:
+        for _, block in iter_row_chunks(source.mask):
+            block = source.select(block)
+            if int((block != 0).sum()) < block.shape[0] * block.shape[1]:
+                return True
+    return False
 
 
-def _put(
-    block: np.ndarray, source: CellSource, filled: np.ndarray, values: np.ndarray, dtype: np.dtype | type
-) -> np.ndarray:
-    """A copy of the block with the values in the places that are filled in."""
-    cells, genes = np.nonzero(filled)
+# How the answer is put together
+
+
+def _summaries(draws: np.ndarray, quantiles: list[float]) -> dict[str, np.ndarray]:
+    """What is written of the draws ``(draws, entries)``, by the suffix of its layer."""
+    if len(draws) == 1:
+        return {"": draws[0]}
+    summaries = {"": draws.mean(0), "_sd": draws.std(0, ddof=1)}
+    if quantiles:
+        # Not interpolated: between two counts there is none.
+        values = np.quantile(draws, quantiles, axis=0, method="inverted_cdf")
+        summaries |= {f"_q{q:g}": value for q, value in zip(quantiles, values, strict=True)}
+    return summaries
+
+
+def _put(block: np.ndarray, places: tuple[np.ndarray, np.ndarray], values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy of the block with the values in some places."""
     out = block.astype(dtype)
-    out[cells, source.columns[genes]] = values
+    out[places] = as_dtype(values, dtype)
     return out
+
+
+def _write(data: AnnData, key: str, layers: Mapping[str, np.ndarray | sp.csr_matrix], settings: dict) -> None:
+    """Layers, and a note on how they were made; layers of an earlier result of that name would be read as of this one."""
+    notes = {name: note for name, note in data.uns.get("sccountsdiff", {}).items() if isinstance(note, Mapping)}
+    earlier = set(notes.get(key, {}).get("layers", []))
+    others = {layer for name, note in notes.items() if name != key for layer in note.get("layers", [])}
+    for name, matrix in layers.items():
+        data.layers[name] = matrix
+    for name in earlier - others - set(layers):
+        if name in data.layers:
+            del data.layers[name]
+    data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key: settings | {"layers": list(layers)}}

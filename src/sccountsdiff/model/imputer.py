@@ -1,4 +1,4 @@
-"""The model class: set-up, construction, training, saving."""
+"""The model class: construction and training."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import pandas as pd
-import scipy.sparse as sp
+import torch
 from anndata import AnnData
 from lightning.pytorch.callbacks import Callback
 from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
-from scvi.data import AnnDataManager, fields
 from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
-from sccountsdiff.data.loading import CellSource, make_source, match_genes
-from sccountsdiff.data.reading import as_matrix
+from sccountsdiff.data.covariates import location_and_scale
+from sccountsdiff.data.loading import Cells, CellSource, find_cells, make_source
 from sccountsdiff.data.splitting import split_cells
 from sccountsdiff.data.statistics import expressed_genes, gene_means
-from sccountsdiff.data.validation import (
-    check_counts,
-    check_covariates,
-    check_mask,
-    check_observed,
-    find_count_layers,
-    get_matrix,
-)
 from sccountsdiff.diffusion import Schedule
 from sccountsdiff.model.expect import ExpectMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
-from sccountsdiff.module import OBSERVED_KEY, CountsDiffModule
+from sccountsdiff.model.setup import SetupMixin
+from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone
 from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs
 
 logger = logging.getLogger("sccountsdiff")
 
+_FIXED_IN_TRAINING = {
+    "datasplitter_kwargs": "cells are split by `train_size` and `validation_size`",
+    "shuffle_set_split": "cells are always split at random, by `scvi.settings.seed`",
+    "datamodule": "it trains on the data that the model was made with",
+    "early_stopping_monitor": "early stopping watches the validation loss",
+    "early_stopping_mode": "early stopping watches the validation loss",
+}
 
-class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTrainingMixin, BaseModelClass):
+
+class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTrainingMixin, BaseModelClass):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -73,6 +72,13 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
     >>> model = sccountsdiff.CountsDiffImputer(adata)
     >>> model.train(max_epochs=1, enable_progress_bar=False)
     >>> imputed = model.impute(n_samples=2, silent=True)
+
+    Saved and loaded as any model of scvi-tools:
+
+    >>> model.save("my_model", overwrite=True)
+    >>> again = sccountsdiff.CountsDiffImputer.load("my_model", adata=adata)
+    >>> again.is_trained
+    True
     """
 
     _training_plan_cls = CountsDiffTrainingPlan
@@ -94,6 +100,7 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
     ):
         if not 0 <= p_uncond < 1:
             raise ValueError(f"`p_uncond` must be at least 0 and below 1, not {p_uncond}.")
+        _refuse_other_types(adata)
         if adata is not None and self._get_most_recent_anndata_manager(adata) is None:
             if isinstance(adata, MuData):
                 raise ValueError("Set up the MuData with `CountsDiffImputer.setup_mudata` first.")
@@ -116,8 +123,7 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
             if zeros_missing:
                 expressed = expressed_genes(source.counts, labels, n_categories[label_position], source.mask)
             means = gene_means(source.counts, source.mask, labels, expressed)
-            if self.continuous_keys:
-                location, scale = source.continuous.mean(0), source.continuous.std(0).clip(1e-8)
+            location, scale = location_and_scale(source.continuous)
         options = {"n_hidden": n_hidden, "n_layers": n_layers, "dropout_rate": dropout_rate}
         self.module = self._module_cls(
             means,
@@ -144,47 +150,82 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
 
     @property
     def gene_names(self) -> np.ndarray:
-        """Names of the model's genes."""
+        """Names of the model's genes.
+
+        Returns
+        -------
+        The names, in the order of the columns of what the model returns.
+
+        Examples
+        --------
+        >>> bool((model.gene_names == adata.var_names).all())
+        True
+        """
         return np.asarray(field_state(self.registry_, REGISTRY_KEYS.X_KEY)["column_names"])
 
     @property
     def categories(self) -> dict[str, np.ndarray]:
-        """Categorical covariates and their categories."""
+        """Categorical covariates and their categories.
+
+        Returns
+        -------
+        The categories that the model knows, by covariate; empty for a model without categorical covariates.
+
+        Examples
+        --------
+        >>> import sccountsdiff
+        >>> cells = sccountsdiff.datasets.pbmc68k()[:60, :25].copy()
+        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
+        >>> "CD19+ B" in sccountsdiff.CountsDiffImputer(cells).categories["cell_type"]
+        True
+        """
         return dict(field_state(self.registry_, REGISTRY_KEYS.CAT_COVS_KEY).get("mappings", {}))
 
     @property
     def continuous_keys(self) -> list[str]:
-        """Continuous covariates."""
+        """Continuous covariates.
+
+        Returns
+        -------
+        Their columns in ``obs``; empty for a model without continuous covariates.
+
+        Examples
+        --------
+        >>> model.continuous_keys
+        []
+        """
         return list(field_state(self.registry_, REGISTRY_KEYS.CONT_COVS_KEY).get("columns", []))
 
-    def _counts_of(self, adata: AnnData | MuData | None) -> AnnData:
-        """The AnnData that holds the counts."""
+    def _cells(self, adata: AnnData | MuData | None) -> Cells:
+        """Where counts and covariates are, of the model's data or of other data of the same kind."""
         adata = self.adata if adata is None else adata
         if adata is None:
             raise ValueError("The model was loaded without data: pass `adata`.")
-        if is_mudata_setup(self.registry_):
-            if not isinstance(adata, MuData):
-                raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
-            return adata.mod[setup_args(self.registry_)["modalities"]["layer"]]
-        if not isinstance(adata, AnnData):
+        is_mudata = is_mudata_setup(self.registry_)
+        if is_mudata and not isinstance(adata, MuData):
+            raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
+        if not is_mudata and not isinstance(adata, AnnData):
             raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
-        return adata
+        return find_cells(adata, setup_args(self.registry_).get("modalities"))
 
-    def _source(self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False) -> CellSource:
-        """Cells of the model's data, or of new data checked against it."""
+    def _counts_of(self, adata: AnnData | MuData | None) -> AnnData:
+        """The AnnData that holds the counts."""
+        return self._cells(adata).adata
+
+    def _source(
+        self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False, rows: np.ndarray | None = None
+    ) -> CellSource:
+        """Cells of the model's data, or of new data, checked; with ``rows``, only the counts of these cells are."""
         args = setup_args(self.registry_)
-        adata = self.adata if adata is None else adata
-        modalities = args.get("modalities") or {}
         return make_source(
-            self._counts_of(adata),
+            self._cells(adata),
             self.gene_names,
             layer=args["layer"],
             mask_layer=args["mask_layer"],
             categories=self.categories,
             continuous_keys=self.continuous_keys,
-            categorical_obs=_obs_of(adata, modalities.get("categorical_covariate_keys")),
-            continuous_obs=_obs_of(adata, modalities.get("continuous_covariate_keys")),
             unseen_to_null=unseen_to_null,
+            rows=rows,
         )
 
     # Training -------------------------------------------------------------------------------------------------------
@@ -195,7 +236,7 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
         *,
         accelerator: str = "auto",
         devices: int | list[int] | str = "auto",
-        train_size: float = 0.9,
+        train_size: float | None = 0.9,
         validation_size: float | None = None,
         batch_size: int = 128,
         early_stopping: bool = True,
@@ -216,13 +257,13 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
         accelerator, devices
             Passed to Lightning; by default a GPU is used where there is one.
         train_size, validation_size
-            Shares of cells to train on and to validate on (default: all others).
+            Shares of cells to train on (``None``: 0.9, as in scvi-tools) and to validate on (default: all others).
         batch_size
             Cells in a minibatch.
         early_stopping
             Stop when the validation loss, on fixed times and noise, has not improved.
         early_stopping_patience
-            Epochs without improvement to wait for. Default: a tenth of ``max_epochs``, at least 5.
+            Epochs without improvement to wait for, at least 1. Default: a tenth of ``max_epochs``, at least 5.
         ema_decay
             Decay of the moving average of the weights.
         gradient_clip_val
@@ -242,18 +283,28 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
         """
         if self.adata is None:
             raise ValueError("The model was loaded without data: training needs `adata`.")
-        if accelerator == "mps":
-            raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use accelerator='cpu'.")
+        _refuse_mps(accelerator)
+        for name in trainer_kwargs.keys() & _FIXED_IN_TRAINING.keys():
+            raise TypeError(f"`train` takes no `{name}`: {_FIXED_IN_TRAINING[name]}.")
         if max_epochs is not None and max_epochs < 1:
             raise ValueError(f"`max_epochs` must be at least 1, not {max_epochs}.")
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, not {batch_size}.")
+        if early_stopping_patience is not None and early_stopping_patience < 1:
+            raise ValueError(
+                f"`early_stopping_patience` must be at least 1, not {early_stopping_patience}; `early_stopping=False` "
+                "turns early stopping off."
+            )
+        train_size = 0.9 if train_size is None else train_size
         split = split_cells(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
+        self._source()  # the data may have been normalised in place since the model was made
         can_validate = len(split[1]) > 0
         max_epochs = max_epochs or default_max_epochs(len(split[0]), batch_size)
         if can_validate:
             trainer_kwargs.setdefault("check_val_every_n_epoch", 1)
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
+        # Weights of an earlier training are validated first: they stay if none of this one's are better.
+        trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained else 0)
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         super().train(
             max_epochs=max_epochs,
@@ -264,211 +315,79 @@ class CountsDiffImputer(ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTra
             early_stopping_monitor="validation_loss",
             early_stopping_patience=early_stopping_patience or max(5, max_epochs // 10),
             # The same cells on every process, whether or not a seed was set.
-            datasplitter_kwargs={"external_indexing": split},
+            datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
             gradient_clip_val=gradient_clip_val,
             plan_kwargs=plan_kwargs,
             callbacks=[BestAverage(ema_decay), *callbacks],
             **trainer_kwargs,
         )
 
-    # Set-up ---------------------------------------------------------------------------------------------------------
+    def _dtypes(self) -> dict[str, type]:
+        """Types in which minibatches are read: as scvi-tools does, but continuous covariates in double precision."""
+        dtypes = {REGISTRY_KEYS.CAT_COVS_KEY: np.int64, REGISTRY_KEYS.CONT_COVS_KEY: np.float64}
+        return {key: dtypes.get(key, np.float32) for key in self.adata_manager.data_registry}
+
+    # Devices --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def setup_anndata(
+    def load(
         cls,
-        adata: AnnData,
-        layer: str | None = None,
-        batch_key: str | None = None,
-        labels_key: str | None = None,
-        categorical_covariate_keys: Sequence[str] | None = None,
-        continuous_covariate_keys: Sequence[str] | None = None,
-        mask_layer: str | None = None,
-        zeros: Literal["observed", "missing"] = "observed",
+        dir_path: str,
+        adata: AnnData | MuData | Literal[False] | None = None,
+        accelerator: str = "auto",
+        device: int | str = "auto",
         **kwargs,
-    ) -> None:
-        """Say where the counts and the covariates are; every entry of the counts is checked.
+    ) -> CountsDiffImputer:
+        """Load a saved model.
 
         Parameters
         ----------
+        dir_path
+            Folder that the model was saved to.
         adata
-            AnnData with raw counts, in memory or backed.
-        layer
-            Layer with the counts; ``None``: ``X``. NaN means missing.
-        batch_key, labels_key, categorical_covariate_keys
-            Columns of ``obs`` to condition on.
-        continuous_covariate_keys
-            Numeric columns of ``obs`` to condition on.
-        mask_layer
-            Boolean layer, True = observed.
-        zeros
-            ``"observed"``: a zero is a count. ``"missing"``: zeros of genes that the cell's type (``labels_key``)
-            expresses are missing, as in the paper.
+            Data for the model; ``None``: the data saved with it; ``False``: none.
+        accelerator, device
+            Where to put the model; by default on a GPU where there is one.
         **kwargs
-            For ``load``.
+            Further arguments of :meth:`scvi.model.base.BaseModelClass.load`.
+
+        Returns
+        -------
+        The model.
 
         Examples
         --------
+        >>> model.save("my_model", overwrite=True)
         >>> import sccountsdiff
-        >>> cells = sccountsdiff.datasets.pbmc68k()
-        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
+        >>> sccountsdiff.CountsDiffImputer.load("my_model", adata=False).is_trained
+        True
         """
-        setup_method_args = cls._get_setup_method_args(**locals())
-        categorical = _merge_keys(batch_key, labels_key, categorical_covariate_keys)
-        continuous = _merge_keys(continuous_covariate_keys)
-        _check_setup(adata, adata.obs, adata.obs, layer, categorical, continuous, mask_layer, zeros, labels_key, kwargs)
-        anndata_fields = [
-            fields.LayerField(REGISTRY_KEYS.X_KEY, layer, is_count_data=False, correct_data_format=False),
-            fields.CategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical),
-            fields.NumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous),
-        ]
-        if mask_layer is not None:
-            anndata_fields.append(
-                fields.LayerField(OBSERVED_KEY, mask_layer, is_count_data=False, correct_data_format=False)
-            )
-        cls._register(anndata_fields, setup_method_args, adata, kwargs)
+        _refuse_mps(accelerator)
+        _refuse_other_types(None if adata is False else adata)
+        return super().load(dir_path, adata, accelerator, device, **kwargs)
 
-    @classmethod
-    def setup_mudata(
-        cls,
-        mdata: MuData,
-        layer: str | None = None,
-        batch_key: str | None = None,
-        labels_key: str | None = None,
-        categorical_covariate_keys: Sequence[str] | None = None,
-        continuous_covariate_keys: Sequence[str] | None = None,
-        mask_layer: str | None = None,
-        zeros: Literal["observed", "missing"] = "observed",
-        modalities: dict[str, str] | None = None,
-        **kwargs,
-    ) -> None:
-        """Say which modality holds the counts; otherwise as :meth:`setup_anndata`.
+    def to_device(self, device: str | int | torch.device) -> None:
+        """Move the model to another device.
 
         Parameters
         ----------
-        mdata
-            MuData with raw counts in one modality.
-        layer, batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, mask_layer, zeros
-            As in :meth:`setup_anndata`.
-        modalities
-            Modality for ``"layer"`` (required; also that of the mask) and, if they are not in ``mdata.obs``, for
-            ``"categorical_covariate_keys"`` (with batch and labels) and ``"continuous_covariate_keys"``.
-        **kwargs
-            For ``load``.
+        device
+            ``"cpu"``, ``"cuda:0"``, the number of a GPU, or a :class:`torch.device`.
 
         Examples
         --------
-        >>> import mudata, sccountsdiff
-        >>> mdata = mudata.MuData({"rna": sccountsdiff.datasets.pbmc68k()})
-        >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
+        >>> model.to_device("cpu")
         """
-        modalities = dict(modalities or {})
-        setup_method_args = cls._get_setup_method_args(**locals())
-        known = ("layer", "categorical_covariate_keys", "continuous_covariate_keys")
-        if not set(modalities) <= set(known):
-            raise ValueError(
-                f"`modalities` may name {', '.join(known)}, not {', '.join(set(modalities) - set(known))}."
-            )
-        for argument, modality in {"layer": None, **modalities}.items():
-            if modality not in mdata.mod:
-                raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(mdata.mod)}, not {modality!r}.")
-        cat_mod, cont_mod = (modalities.get(key) for key in known[1:])
-        categorical = _merge_keys(batch_key, labels_key, categorical_covariate_keys)
-        continuous = _merge_keys(continuous_covariate_keys)
-        cells = mdata.mod[modalities["layer"]]
-        if cells.n_obs != mdata.n_obs or not cells.obs_names.equals(mdata.obs_names):
-            raise ValueError(
-                f"Modality {modalities['layer']!r} does not have the cells of the MuData, in its order: call "
-                "mudata.pp.intersect_obs(mdata) (from muon) or subset it first."
-            )
-        _check_setup(
-            cells,
-            _obs_of(mdata, cat_mod),
-            _obs_of(mdata, cont_mod),
-            layer,
-            categorical,
-            continuous,
-            mask_layer,
-            zeros,
-            labels_key,
-            kwargs,
-        )
-        layer_kwargs = {
-            "mod_key": modalities["layer"],
-            "mod_required": True,
-            "is_count_data": False,
-            "correct_data_format": False,
-        }
-        mudata_fields = [
-            fields.MuDataLayerField(REGISTRY_KEYS.X_KEY, layer, **layer_kwargs),
-            fields.MuDataCategoricalJointObsField(REGISTRY_KEYS.CAT_COVS_KEY, categorical, mod_key=cat_mod),
-            fields.MuDataNumericalJointObsField(REGISTRY_KEYS.CONT_COVS_KEY, continuous, mod_key=cont_mod),
-        ]
-        if mask_layer is not None:
-            mudata_fields.append(fields.MuDataLayerField(OBSERVED_KEY, mask_layer, **layer_kwargs))
-        cls._register(mudata_fields, setup_method_args, mdata, kwargs)
-
-    @classmethod
-    def _register(cls, data_fields: list, setup_method_args: dict, data: AnnData | MuData, kwargs: dict) -> None:
-        manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
-        manager.register_fields(data, **kwargs)
-        cls.register_manager(manager)
+        _refuse_mps(torch.device(device).type)
+        super().to_device(device)
 
 
-def _merge_keys(*keys: str | Sequence[str] | None) -> list[str]:
-    """All covariate keys, each once, in the order given."""
-    merged = []
-    for key in keys:
-        merged += [key] if isinstance(key, str) else list(key or [])
-    return list(dict.fromkeys(merged))
+def _refuse_other_types(adata: object) -> None:
+    if not isinstance(adata, AnnData | MuData | None):
+        raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
 
 
-def _obs_of(data: AnnData | MuData, modality: str | None) -> pd.DataFrame:
-    return data.obs if modality is None else data.mod[modality].obs
-
-
-def _check_setup(
-    adata: AnnData,
-    categorical_obs: pd.DataFrame,
-    continuous_obs: pd.DataFrame,
-    layer: str | None,
-    categorical: list[str],
-    continuous: list[str],
-    mask_layer: str | None,
-    zeros: str,
-    labels_key: str | None,
-    load_kwargs: dict,
-) -> None:
-    """Refuse what cannot be trained on, before anything is registered."""
-    if zeros not in ("observed", "missing"):
-        raise ValueError(f"`zeros` must be 'observed' or 'missing', not {zeros!r}.")
-    if zeros == "missing" and labels_key is None:
-        raise ValueError("`zeros='missing'` needs `labels_key`: which zeros are missing depends on the cell's type.")
-    check_covariates(categorical_obs, categorical, [])
-    check_covariates(continuous_obs, [], continuous)
-    name = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
-    counts = as_matrix(get_matrix(adata, layer), name)
-    names = {"obs_names": adata.obs_names, "var_names": adata.var_names}
-    check_counts(counts, name=name, layers_hint=lambda: find_count_layers(adata), **names)
-    mask = None
-    if mask_layer is not None:
-        mask_name = f"adata.layers[{mask_layer!r}]"
-        mask = as_matrix(get_matrix(adata, mask_layer), mask_name)
-        check_mask(mask, adata.shape, name=mask_name)
-    check_observed(counts, mask, name=name, **names)
-    if not adata.var_names.is_unique:
-        raise ValueError("adata.var_names are not unique: call adata.var_names_make_unique() first.")
-    source_registry = load_kwargs.get("source_registry")
-    if source_registry is not None:
-        genes = field_state(source_registry, REGISTRY_KEYS.X_KEY)["column_names"]
-        if not np.array_equal(match_genes(adata.var_names, genes), np.arange(adata.n_vars)):
-            raise ValueError(
-                "adata has other genes than the model, or in another order. Load with adata=False and pass the data to "
-                "`impute`, or pass adata[:, model_genes]."
-            )
-    # Rows of a matrix stored by columns are dear to read, over and over again in training.
-    if sp.issparse(counts) and counts.format == "csc":
-        logger.info("Converting %s to CSR.", name)
-        if layer is None:
-            adata.X = counts.tocsr()
-        else:
-            adata.layers[layer] = counts.tocsr()
+def _refuse_mps(accelerator: str) -> None:
+    # To Lightning, "gpu" is the Apple GPU where there is one.
+    if accelerator == "mps" or (accelerator == "gpu" and torch.backends.mps.is_available()):
+        raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use the CPU.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import difflib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -19,16 +21,32 @@ from sccountsdiff.diffusion import (
     reverse_walk,
     sample,
 )
+from sccountsdiff.diffusion.checks import one_of, whole_number
+from sccountsdiff.diffusion.guidance import check_guidance
+from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
+from sccountsdiff.diffusion.sampling import FINALS
 from sccountsdiff.module import CountsDiffModule
+
+logger = logging.getLogger("sccountsdiff")
+
+GENERATING = ("guidance", "attrition", "rounding", "final", "jump_length", "n_resamples", "on_move")
+"""Arguments of sampling that make sense where nothing is known."""
+
+FILLING = ("n_steps", "known", *GENERATING)
+"""Those for cells of which something is known."""
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """How draws are made; see :meth:`CountsDiffImputer.impute` for what the arguments mean."""
+    """How draws are made; see :meth:`CountsDiffImputer.impute` for what the arguments mean.
+
+    ``known=None`` is for cells of which nothing is known.
+    """
 
     module: CountsDiffModule
+    _: KW_ONLY
     n_steps: int = 15
-    known: str = "clean"
+    known: str | None = "clean"
     guidance: float = 1.0
     attrition: float | Tensor | Attrition = 0.005
     rounding: str | None = None
@@ -39,59 +57,102 @@ class Sampler:
 
     def __post_init__(self):
         head = self.module.denoiser.head
-        if self.known not in ("clean", "noised"):
-            raise ValueError(f"`known` must be 'clean' or 'noised', not {self.known!r}.")
-        if self.known == "clean" and not self.module.observed_training:
-            raise ValueError(
-                "This model was trained with `observed_training=False` and has never seen a count marked as known: "
-                "pass `known='noised'`."
-            )
-        if self.final not in ("sample", "mean"):
-            raise ValueError(f"`final` must be 'sample' or 'mean', not {self.final!r}.")
-        if self.rounding not in (None, *ROUNDINGS):
-            raise ValueError(f"`rounding` must be one of {', '.join(ROUNDINGS)} or None, not {self.rounding!r}.")
+        # Frozen dataclasses are set through object.
+        put = lambda name, value: object.__setattr__(self, name, value)
+        for name in ("n_steps", "jump_length", "n_resamples"):
+            put(name, whole_number(name, getattr(self, name)))
+        one_of("final", self.final, FINALS)
+        one_of("rounding", self.rounding, (*ROUNDINGS, None))
         if self.rounding == "nb" and head != "nb":
             raise ValueError(f"`rounding='nb'` needs a model with `head='nb'`; this one has head={head!r}.")
-        if self.guidance < 0:
-            raise ValueError(f"`guidance` must be at least 0, not {self.guidance}.")
+        if self.known is not None:
+            self._check_known()
+        check_guidance(self.guidance)
         if self.guidance not in (0, 1) and not len(self.module.n_categories) + len(self.module.location):
             raise ValueError(f"`guidance={self.guidance}` has nothing to act on: the model has no covariates.")
         n_grid = self.module.schedule.n_grid
         if n_grid is not None and self.n_steps > n_grid - 1:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
-        # Derived once; frozen dataclasses are set through object.
-        object.__setattr__(self, "attrition", get_attrition(self.attrition))
-        object.__setattr__(self, "rounding", self.rounding or ("nb" if head == "nb" else "random"))
-        object.__setattr__(self, "_walk", reverse_walk(self.n_steps, self.jump_length, self.n_resamples))
+        put("attrition", get_attrition(self.attrition))
+        self._check_attrition()
+        put("rounding", self.rounding or ("nb" if head == "nb" else "random"))
+        put("_walk", reverse_walk(self.n_steps, self.jump_length, self.n_resamples))
+
+    def _check_known(self) -> None:
+        one_of("known", self.known, WAYS_TO_SHOW)
+        if self.known == "clean" and not self.module.observed_training:
+            raise ValueError(
+                "This model was trained with `observed_training=False` and has never seen a count marked as known: "
+                "pass `known='noised'`."
+            )
+        if self.known == "noised" and self.n_steps == 1:
+            # At t = 1, where the only step starts, no known count is left.
+            if self.final == "mean":
+                raise ValueError(
+                    "`known='noised'` with `n_steps=1` has nothing to go by: known counts are all thinned away at the "
+                    "start of the only step, so the mean would be the same for all cells. Use more steps and average "
+                    "draws (`n_steps=15`), or `known='clean'` with a model trained with `observed_training=True`."
+                )
+            logger.warning(
+                "`known='noised'` with `n_steps=1`: known counts are all thinned away at the start of the only step, and "
+                "draws do not depend on the cell. Use more steps."
+            )
+
+    def _check_attrition(self, n_cells: int | None = None) -> None:
+        n_genes = len(self.module.denoiser.gene_means)
+        self.attrition.check(self.n_steps * self.n_resamples, n_cells=n_cells, n_genes=n_genes)
+
+    def check_cells(self, n_cells: int) -> None:
+        """Refuse settings that are made for another number of cells."""
+        self._check_attrition(n_cells)
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether every draw is the same: one pass, and its expectation."""
-        return self.n_steps == 1 and self.n_resamples == 1 and self.final == "mean" and self.known == "clean"
+        """Whether every draw is the same: one pass, and its expectation (which goes with clean known counts only)."""
+        return self.n_steps == 1 and self.n_resamples == 1 and self.final == "mean"
 
     def describe(self) -> dict:
         """The settings as plain values that any file format takes."""
         names = ("n_steps", "known", "guidance", "rounding", "final", "jump_length", "n_resamples")
-        return {name: getattr(self, name) for name in names} | {"attrition": repr(self.attrition)}
+        described = {name: getattr(self, name) for name in names} | {"attrition": repr(self.attrition)}
+        return {name: value for name, value in described.items() if value is not None}
 
     @torch.inference_mode()
     def draw(
-        self, x0: Tensor, status: Tensor, categories: Tensor, continuous: Tensor, generator: torch.Generator
+        self,
+        x0: Tensor,
+        status: Tensor,
+        categories: Tensor,
+        continuous: Tensor,
+        generator: torch.Generator,
+        rows: np.ndarray | slice | None = None,
     ) -> Tensor:
-        """One draw for each cell."""
+        """One draw for each cell; ``rows`` say which cells of the data these are."""
         return sample(
             guide(self.module.denoise_with(categories, continuous), self.guidance),
             self.module.schedule,
             self._walk,
             x0,
             status,
-            attrition=self.attrition,
+            attrition=self.attrition if rows is None else self.attrition.of_cells(rows),
             rounding=self.rounding,
-            known=self.known,
+            known=self.known or "clean",
             final=self.final,
             generator=generator,
             on_move=self.on_move,
         )
+
+
+def check_keywords(method: str, given: Mapping[str, object], allowed: tuple[str, ...]) -> None:
+    """Refuse arguments that the method does not pass on to the sampler."""
+    for name in given:
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, n=1)
+            raise TypeError(
+                f"{method}() takes no argument {name!r}"
+                + (f"; did you mean {close[0]!r}?" if close else ".")
+                + f" Arguments of sampling are {', '.join(allowed)}."
+            )
 
 
 def make_generator(device: torch.device, *keys: int) -> torch.Generator:
@@ -100,24 +161,11 @@ def make_generator(device: torch.device, *keys: int) -> torch.Generator:
     return torch.Generator(device).manual_seed(int(state))
 
 
-def require_positive(**arguments: int) -> None:
-    """Refuse numbers of cells, draws, folds and the like that are not whole numbers of at least 1."""
-    for name, value in arguments.items():
-        if value < 1 or value != int(value):
-            raise ValueError(f"`{name}` must be a whole number of at least 1, not {value}.")
-
-
 def choose_batch_size(batch_size: int | None) -> int:
     """The batch size itself, or that of ``scvi.settings``."""
-    batch_size = settings.batch_size if batch_size is None else batch_size
-    require_positive(batch_size=batch_size)
-    return int(batch_size)
+    return whole_number("batch_size", settings.batch_size if batch_size is None else batch_size)
 
 
 def choose_seed(seed: int | None) -> int:
     """The seed itself, or one from torch's global stream, so that ``scvi.settings.seed`` governs it."""
-    if seed is None:
-        return int(torch.randint(2**31, (1,)))
-    if seed < 0:
-        raise ValueError(f"`seed` must be a non-negative integer or None, not {seed}.")
-    return int(seed)
+    return int(torch.randint(2**31, (1,))) if seed is None else whole_number("seed", seed, least=0)

@@ -12,6 +12,15 @@ from torch import Tensor, nn
 class TimeEmbedding(nn.Module):
     """Fourier features of continuous time in [0, 1], then a small network.
 
+    Parameters
+    ----------
+    n_hidden
+        Width of the embedding.
+    n_frequencies
+        Number of frequencies, each with a sine and a cosine.
+    max_frequency
+        The highest of them, in half turns from t = 0 to t = 1; the lowest is 0.5.
+
     Examples
     --------
     >>> import torch

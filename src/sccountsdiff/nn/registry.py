@@ -54,6 +54,15 @@ class Backbone(nn.Module):
 def register_backbone(name: str):
     """Class decorator that makes a :class:`Backbone` available as ``backbone=name``; see there for an example.
 
+    Parameters
+    ----------
+    name
+        Name for ``backbone=``.
+
+    Returns
+    -------
+    A decorator that returns the class as it is.
+
     Examples
     --------
     >>> from sccountsdiff.nn import MLP, get_backbone, register_backbone
@@ -69,6 +78,15 @@ def register_backbone(name: str):
 
 def get_backbone(backbone: str | type[Backbone]) -> type[Backbone]:
     """The backbone class of that name, or the class itself.
+
+    Parameters
+    ----------
+    backbone
+        A registered name, or a subclass of :class:`Backbone`.
+
+    Returns
+    -------
+    The class.
 
     Examples
     --------

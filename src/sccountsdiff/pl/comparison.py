@@ -40,6 +40,10 @@ def metric_table(
     ax, show, save
         As in :func:`history`.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import sccountsdiff
@@ -111,6 +115,10 @@ def quality(
         Which of the comparisons to show; needed where ``results`` holds several.
     ax, show, save
         As in :func:`history`.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------

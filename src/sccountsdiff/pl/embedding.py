@@ -35,6 +35,10 @@ def uncertainty(
     ax, show, save
         As in :func:`history`.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import sccountsdiff

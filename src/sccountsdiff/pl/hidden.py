@@ -3,15 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from matplotlib.axes import Axes
 
 from sccountsdiff.pl._figure import HEAT, finish, own_axes
 
 
 def imputed_vs_truth(
-    truth: np.ndarray,
-    imputed: np.ndarray,
-    sites: np.ndarray,
+    truth: np.ndarray | sp.spmatrix,
+    imputed: np.ndarray | sp.spmatrix,
+    sites: np.ndarray | sp.spmatrix,
     *,
     ax: Axes | None = None,
     show: bool | None = None,
@@ -22,11 +23,15 @@ def imputed_vs_truth(
     Parameters
     ----------
     truth, imputed
-        Cells x genes.
+        Cells x genes, dense or sparse.
     sites
-        The hidden entries, boolean.
+        The hidden entries, boolean, dense or sparse.
     ax, show, save
         As in :func:`history`.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------
@@ -37,8 +42,15 @@ def imputed_vs_truth(
     >>> ax.get_xlabel()
     'True count + 1'
     """
+    truth, imputed, sites = (m if sp.issparse(m) else np.asarray(m) for m in (truth, imputed, sites))
+    for name, matrix in (("imputed", imputed), ("sites", sites)):
+        if matrix.shape != truth.shape:
+            raise ValueError(f"`{name}` has shape {matrix.shape}, but `truth` has shape {truth.shape}.")
+    cells, genes = sites.nonzero()
+    if len(cells) == 0:
+        raise ValueError("`sites` marks no entry as hidden: there is nothing to draw.")
+    x, y = (np.asarray(_csr(matrix)[cells, genes]).ravel() + 1.0 for matrix in (truth, imputed))
     ax, is_own = own_axes(ax)
-    x, y = np.asarray(truth)[sites] + 1.0, np.asarray(imputed)[sites] + 1.0
     top = max(x.max(), y.max(), 2.0) * 1.1
     edges = np.geomspace(0.95, top, 40)
     mesh = ax.hist2d(x, y, bins=[edges, edges], norm="log", cmap=HEAT, rasterized=True)[3]
@@ -48,3 +60,8 @@ def imputed_vs_truth(
     )  # fmt: skip
     ax.figure.colorbar(mesh, ax=ax, label="Entries")
     return finish(ax, is_own, show, save)
+
+
+def _csr(matrix: np.ndarray | sp.spmatrix) -> np.ndarray | sp.csr_matrix:
+    """Something that single entries can be taken from."""
+    return matrix.tocsr() if sp.issparse(matrix) else matrix

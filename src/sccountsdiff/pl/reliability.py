@@ -32,6 +32,10 @@ def calibration(
     ax, show, save
         As in :func:`history`.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import numpy as np
@@ -72,6 +76,10 @@ def coverage(
         Nominal coverage of the intervals.
     ax, show, save
         As in :func:`history`.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------

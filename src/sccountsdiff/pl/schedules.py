@@ -32,6 +32,10 @@ def survival(
     ax, show, save
         As in :func:`history`.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import sccountsdiff
@@ -57,6 +61,10 @@ def loss_weight(
         Names or :class:`~sccountsdiff.diffusion.Schedule` objects.
     ax, show, save
         As in :func:`history`.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------

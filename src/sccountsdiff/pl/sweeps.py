@@ -28,6 +28,10 @@ def sweep(
     ax, show, save
         As in :func:`history`.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import pandas as pd

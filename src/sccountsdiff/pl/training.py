@@ -27,6 +27,10 @@ def history(
     save
         File to save the figure to.
 
+    Returns
+    -------
+    The axes that were drawn into.
+
     Examples
     --------
     >>> import sccountsdiff
@@ -34,6 +38,8 @@ def history(
     >>> ax.get_xlabel()
     'Epoch'
     """
+    if not model.history:
+        raise ValueError("The model has no training history: call train() first.")
     ax, is_own = own_axes(ax)
     for name, label, line_colour in (("train_loss", "training", BLUE), ("validation_loss", "validation", ORANGE)):
         if name in model.history:

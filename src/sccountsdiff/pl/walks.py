@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,10 @@ def forward_walk(
         Seed.
     ax, show, save
         As in :func:`history`.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------
@@ -109,7 +114,12 @@ def reverse_walk(
     ax, show, save
         As in :func:`history`.
     **impute_kwargs
-        Further arguments of :meth:`~sccountsdiff.CountsDiffImputer.impute`, such as ``guidance``.
+        Further arguments of :meth:`~sccountsdiff.CountsDiffImputer.impute`, such as ``guidance``. ``known`` is what the
+        model was trained for unless given.
+
+    Returns
+    -------
+    The axes that were drawn into.
 
     Examples
     --------
@@ -121,6 +131,7 @@ def reverse_walk(
     counts, position = _counts_of(model, cell)
     rows = _rows(model, counts, genes)
     is_hidden = _hidden(model, hidden, seed)
+    impute_kwargs = {"known": "clean" if model.module.observed_training else "noised"} | impute_kwargs
     sites = sp.lil_matrix((model.adata.n_obs, len(counts)), dtype=bool)
     sites[position] = is_hidden
     moves = []
@@ -169,10 +180,12 @@ def _rows(model: CountsDiffImputer, counts: np.ndarray, genes: Sequence[str] | N
     """Positions of the genes to show."""
     if genes is None:
         return np.argsort(-np.nan_to_num(counts), kind="stable")[:N_GENES]
-    return _positions(model, genes)
+    return _positions(model, genes, "genes")
 
 
-def _positions(model: CountsDiffImputer, genes: Sequence[str]) -> np.ndarray:
+def _positions(model: CountsDiffImputer, genes: Sequence[str], argument: str) -> np.ndarray:
+    if isinstance(genes, str):
+        raise ValueError(f"`{argument}` must be a list of genes, not one name: pass [{genes!r}].")
     place = {name: position for position, name in enumerate(model.gene_names)}
     unknown = [gene for gene in genes if gene not in place]
     if unknown:
@@ -183,8 +196,8 @@ def _positions(model: CountsDiffImputer, genes: Sequence[str]) -> np.ndarray:
 def _hidden(model: CountsDiffImputer, hidden: float | Sequence[str], seed: int) -> np.ndarray:
     """Which genes of the model are hidden."""
     n_genes = len(model.gene_names)
-    if not isinstance(hidden, int | float):
-        return np.isin(np.arange(n_genes), _positions(model, hidden))
+    if not isinstance(hidden, Real):  # NumPy's numbers are Real too
+        return np.isin(np.arange(n_genes), _positions(model, hidden, "hidden"))
     if not 0 < hidden <= 1:
         raise ValueError(f"`hidden` must be genes or a share above 0 and up to 1, not {hidden}.")
     return np.random.default_rng(seed).random(n_genes) < hidden

@@ -1,0 +1,214 @@
+"""What counts are, and where in an AnnData they may be; checked before any work starts.
+
+Every entry is looked at, block by block, so that backed data never has to fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sccountsdiff.data.reading import Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
+from sccountsdiff.data.wording import Names, first_entry, listing, suggestion, values_of
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+MAX_COUNT = 2**53  # float64 holds every integer up to here
+SAMPLE_ROWS = 1_000
+
+
+def check_counts(
+    matrix: Matrix,
+    *,
+    name: str,
+    rows: np.ndarray | None = None,
+    obs_names: Names = None,
+    var_names: Names = None,
+    layers_hint: Sequence[str] | Callable[[], Sequence[str]] | None = None,
+) -> None:
+    """Refuse a matrix that holds anything but counts; NaN stands for a missing count and is allowed.
+
+    Parameters
+    ----------
+    matrix
+        Cells x genes, in any form that :func:`iter_row_chunks` takes.
+    name
+        What to call the matrix in messages, e.g. ``"adata.layers['counts']"``.
+    rows
+        The only cells to look at, in increasing order; default: all.
+    obs_names, var_names
+        Names of cells and genes for messages; positions are given without them.
+    layers_hint
+        What :func:`find_count_layers` returned, or a function that returns it, called only when the check fails.
+
+    Raises
+    ------
+    ValueError
+        If there is no cell or no gene, or if an entry is infinite, negative, not a whole number or above 2**53.
+
+    Examples
+    --------
+    >>> check_counts(adata.X, name="adata.X", layers_hint=lambda: find_count_layers(adata))  # doctest: +SKIP
+    """
+    matrix = as_matrix(matrix, name)
+    for what, length in zip(("cells", "genes"), matrix.shape, strict=True):
+        if length == 0:
+            raise ValueError(f"{name} has no {what}: its shape is {matrix.shape}.")
+    if matrix.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} has dtype {matrix.dtype}, which cannot hold counts: convert it to integers or floats."
+        )
+    last_row = matrix.shape[0] - 1 if rows is None else rows[-1]
+    for in_rows, in_columns, block in iter_blocks(matrix, rows):
+        values = values_of(block)
+        valid = _is_count(values)
+        if valid.all():
+            continue
+        problem, wrong = _first_problem(values, ~valid)
+        where, value = first_entry(block, wrong, in_rows, in_columns, obs_names, var_names)
+        is_last = in_rows[-1] == last_row and in_columns[-1] == matrix.shape[1] - 1
+        number = f"{'' if is_last else 'at least '}{wrong.sum()} {problem} {'entry' if wrong.sum() == 1 else 'entries'}"
+        hints = layers_hint() if callable(layers_hint) else layers_hint or ()
+        raise ValueError(
+            " ".join(
+                [
+                    f"{name} holds {number}; the first is {value} in {where}.",
+                    *_advice(problem, values, wrong),
+                    *(f"{hint}." for hint in hints if not hint.startswith(f"{name} ")),
+                ]
+            )
+        )
+
+
+def looks_like_counts(matrix: Matrix) -> bool:
+    """Whether a sample of the matrix holds only non-negative whole numbers (or NaN), and not only zeros.
+
+    At most 1,000 rows are read, in ten runs spread over the matrix; of a CSC matrix, columns with about as
+    many entries. A boolean matrix is a mask, not counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> looks_like_counts(np.array([[0, 3]])), looks_like_counts(np.array([[0, 1.1]]))
+    (True, False)
+    """
+    try:
+        matrix = as_matrix(matrix, "matrix")
+    except ValueError:
+        return False
+    if matrix.dtype.kind not in "iuf" or 0 in matrix.shape:
+        return False
+    n_rows, n_columns = matrix.shape
+    if is_csc(matrix):
+        n_lines = min(max(SAMPLE_ROWS * n_columns // n_rows, 20), SAMPLE_ROWS)
+        samples = ((range(n_rows), run) for run in spread_ranges(n_columns, n_lines))
+    else:
+        samples = ((run, None) for run in spread_ranges(n_rows, SAMPLE_ROWS))
+    any_positive = False
+    for rows, columns in samples:
+        values = values_of(read_block(matrix, rows, columns))
+        if not _is_count(values).all():
+            return False
+        any_positive = any_positive or bool((values > 0).any())
+    return any_positive
+
+
+def find_count_layers(adata: AnnData) -> list[str]:
+    """Find the places of an AnnData that look like counts, each with how to use it.
+
+    Returns
+    -------
+    Phrases such as ``"adata.layers['counts'] looks like counts: pass layer='counts'"``, layers first, then ``X``, then
+    ``raw``.
+    """
+    found = [
+        f"adata.layers[{key!r}] looks like counts: pass layer={key!r}"
+        for key, layer in adata.layers.items()
+        if looks_like_counts(layer)
+    ]
+    if adata.X is not None and looks_like_counts(adata.X):
+        found.append("adata.X looks like counts: pass layer=None")
+    if adata.raw is not None and looks_like_counts(adata.raw.X):
+        if adata.var_names.isin(adata.raw.var_names).all():
+            key = "raw_counts" if "counts" in adata.layers else "counts"
+            advice = f"set adata.layers[{key!r}] = adata.raw[:, adata.var_names].X and pass layer={key!r}"
+        else:
+            advice = "use adata.raw.to_adata() in place of adata"
+        found.append(f"adata.raw.X looks like counts: {advice}")
+    return found
+
+
+def get_matrix(adata: AnnData, layer: str | None) -> Matrix:
+    """Return ``adata.layers[layer]``, or ``adata.X`` if `layer` is `None`.
+
+    Raises
+    ------
+    KeyError
+        If there is no such layer.
+    ValueError
+        If `layer` is `None` and ``adata.X`` is empty.
+    """
+    if layer is not None:
+        if layer not in adata.layers:
+            raise KeyError(
+                f"layer={layer!r} is not in adata.layers, which has {listing(adata.layers)}."
+                + suggestion(layer, adata.layers)
+            )
+        return adata.layers[layer]
+    if adata.X is None:
+        raise ValueError(f"adata.X is None: pass layer=..., adata.layers has {listing(adata.layers)}.")
+    return adata.X
+
+
+def _is_count(values: np.ndarray) -> np.ndarray:
+    """Flag whole numbers from 0 to 2**53 and for NaN."""
+    if values.dtype.kind == "b":
+        return np.ones(values.shape, dtype=bool)
+    valid = values >= 0
+    valid &= values <= _max_count(values.dtype)
+    if values.dtype.kind == "f":
+        valid &= values == np.floor(values)
+        if not valid.all():
+            valid |= np.isnan(values)
+    return valid
+
+
+def _max_count(dtype: np.dtype) -> np.generic:
+    """Return 2**53 or, if less, the largest finite number of the type."""
+    largest = np.iinfo(dtype).max if dtype.kind in "iu" else float(np.finfo(dtype).max)
+    return dtype.type(min(MAX_COUNT, largest))
+
+
+def _first_problem(values: np.ndarray, wrong: np.ndarray) -> tuple[str, np.ndarray]:
+    """Return the gravest problem among the wrong values, and which of them have it."""
+    bad = values[wrong]
+    problems = {
+        "infinite": np.isinf(bad),
+        "negative": bad < 0,
+        "non-integer": bad != np.floor(bad),
+        "too large": bad > _max_count(bad.dtype),
+    }
+    problem = next(problem for problem, found in problems.items() if found.any())
+    flags = np.zeros_like(wrong)
+    flags[wrong] = problems[problem]
+    return problem, flags
+
+
+def _advice(problem: str, values: np.ndarray, wrong: np.ndarray) -> list[str]:
+    if problem == "infinite":
+        return ["Counts must be finite: mark missing entries as NaN."]
+    if problem == "too large":
+        return ["Counts must be at most 2**53, above which they are no longer exact."]
+    advice = ["Counts must be non-negative whole numbers, or NaN where missing."]
+    if problem == "negative" and (values != np.floor(values)).any():
+        advice.append("This looks scaled or centred.")
+    if problem == "non-integer":
+        bad = values[wrong]
+        if np.abs(bad - np.rint(bad)).max() < 1e-3:
+            advice.append("All of these are within 0.001 of a whole number: if this is rounding error, use numpy.rint.")
+        elif np.nanmax(values) < 30:
+            advice.append("This looks log-normalised.")
+    return advice

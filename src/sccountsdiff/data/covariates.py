@@ -1,0 +1,116 @@
+"""Covariates of cells: what they may be, and the codes and numbers that stand for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from sccountsdiff.data.wording import listing, some_of, suggestion
+
+
+def check_covariates(
+    obs: pd.DataFrame, categorical_keys: Sequence[str] | None, continuous_keys: Sequence[str] | None
+) -> None:
+    """Refuse covariates that are not columns of `obs`, have missing values, or are continuous but not finite numbers.
+
+    Raises
+    ------
+    KeyError
+        If a key is not a column of `obs`.
+    ValueError
+        If keys are given as one string, a covariate has missing values, or a continuous one is not numeric and finite.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> check_covariates(pd.DataFrame({"donor": ["a", "b"], "age": [31.0, 47.0]}), ["donor"], ["age"])
+    """
+    arguments = {"categorical_covariate_keys": categorical_keys, "continuous_covariate_keys": continuous_keys}
+    for argument, keys in arguments.items():
+        if isinstance(keys, str):
+            raise ValueError(f"{argument} must be a list of keys, found the string {keys!r}: pass [{keys!r}].")
+    arguments = {argument: [] if keys is None else list(keys) for argument, keys in arguments.items()}
+    for argument, keys in arguments.items():
+        absent = [key for key in keys if key not in obs.columns]
+        if absent:
+            raise KeyError(
+                f"{argument}: {', '.join(map(repr, absent))} not in adata.obs, which has {listing(obs.columns)}."
+                + "".join(suggestion(key, obs.columns) for key in absent)
+            )
+    for argument, keys in arguments.items():
+        for key in keys:
+            n_missing = int(obs[key].isna().sum())
+            if n_missing:
+                raise ValueError(
+                    f"adata.obs[{key!r}] ({argument}) is missing in {n_missing} of {len(obs)} cells: "
+                    "fill it in or remove these cells."
+                )
+    for key in arguments["continuous_covariate_keys"]:
+        column = obs[key]
+        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
+            raise ValueError(
+                f"adata.obs[{key!r}] (continuous_covariate_keys) is not numeric, its dtype is {column.dtype}: "
+                "convert it with pandas.to_numeric, or pass it in categorical_covariate_keys."
+            )
+        n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64)).sum())
+        if n_infinite:
+            raise ValueError(
+                f"adata.obs[{key!r}] (continuous_covariate_keys) is infinite in {n_infinite} of {len(obs)} cells."
+            )
+
+
+def encode(obs: pd.DataFrame, categories: dict[str, np.ndarray], unseen_to_null: bool = False) -> np.ndarray:
+    """Codes of categorical covariates, ``(cells, covariates)``; unseen categories get the code after the last one."""
+    codes = np.zeros((len(obs), len(categories)), dtype=np.int64)
+    for k, (key, known) in enumerate(categories.items()):
+        values = obs[key].astype(object).to_numpy()
+        column = pd.Index(known.astype(object)).get_indexer(values)
+        if (column < 0).any() and not unseen_to_null:
+            raise ValueError(_about_unseen(key, pd.unique(values[column < 0]).tolist(), known.tolist()))
+        codes[:, k] = np.where(column < 0, len(known), column)
+    return codes
+
+
+def _about_unseen(key: str, unseen: list, known: list) -> str:
+    message = (
+        f"adata.obs[{key!r}] holds categories that the model was not trained on: "
+        f"{some_of(sorted(map(repr, unseen)), 10)}. It knows {some_of(list(map(repr, known)), 10)}."
+    )
+    kinds = {str(category): type(category).__name__ for category in known}
+    alike = next((value for value in unseen if str(value) in kinds), None)
+    if alike is None:
+        return f"{message} Pass unseen_to_null=True to treat these cells as having no covariates."
+    return (
+        f"{message} The types differ: {alike!r} is of type {type(alike).__name__}, while the model knows it as "
+        f"{kinds[str(alike)]}. Convert the column."
+    )
+
+
+def continuous_values(obs: pd.DataFrame, keys: Sequence[str]) -> np.ndarray:
+    """Values of continuous covariates, ``(cells, covariates)``.
+
+    In double precision: of dates in seconds or positions in a genome, single precision would leave nothing once their
+    mean is subtracted. The module does that and returns to single precision only then.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> continuous_values(pd.DataFrame({"age": [31, 47]}), ["age"]).tolist()
+    [[31.0], [47.0]]
+    """
+    return obs[list(keys)].to_numpy(dtype=np.float64)
+
+
+def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each covariate; a deviation that is rounding error alone counts as 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> location_and_scale(np.array([[1.0, 0.1], [3.0, 0.1], [5.0, 0.1]]))[1].round(2).tolist()
+    [1.63, 1.0]
+    """
+    location, scale = values.mean(0), values.std(0)
+    return location, np.where(scale > 1e-12 * np.maximum(np.abs(location), 1), scale, 1.0)

@@ -1,0 +1,214 @@
+"""Set-up: where in the data counts, mask and covariates are, and whether a model can be trained on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+from anndata import AnnData
+from mudata import MuData
+from scvi import REGISTRY_KEYS
+from scvi.data import AnnDataManager, fields
+
+from sccountsdiff._compat import field_state, setup_args
+from sccountsdiff.data.counts import get_matrix
+from sccountsdiff.data.covariates import check_covariates
+from sccountsdiff.data.loading import Cells, find_cells, match_genes, open_counts
+from sccountsdiff.data.missing import check_observed
+from sccountsdiff.data.reading import by_rows, is_csc
+from sccountsdiff.data.wording import matrix_name
+from sccountsdiff.module import OBSERVED_KEY
+
+logger = logging.getLogger("sccountsdiff")
+
+# scvi-tools looks at 20 entries and only warns: every entry is checked here instead.
+_UNCHECKED = {"is_count_data": False, "correct_data_format": False}
+
+
+class SetupMixin:
+    """Set-up of AnnData and MuData."""
+
+    @classmethod
+    def setup_anndata(
+        cls,
+        adata: AnnData,
+        layer: str | None = None,
+        batch_key: str | None = None,
+        labels_key: str | None = None,
+        categorical_covariate_keys: Sequence[str] | None = None,
+        continuous_covariate_keys: Sequence[str] | None = None,
+        mask_layer: str | None = None,
+        zeros: Literal["observed", "missing"] = "observed",
+        **kwargs,
+    ) -> None:
+        """Say where the counts and the covariates are; every entry of the counts is checked.
+
+        Parameters
+        ----------
+        adata
+            AnnData with raw counts, in memory or backed. Counts and mask that are CSC in memory are stored as CSR.
+        layer
+            Layer with the counts; ``None``: ``X``. NaN means missing.
+        batch_key, labels_key, categorical_covariate_keys
+            Columns of ``obs`` to condition on.
+        continuous_covariate_keys
+            Numeric columns of ``obs`` to condition on.
+        mask_layer
+            Boolean layer, True = observed.
+        zeros
+            ``"observed"``: a zero is a count. ``"missing"``: zeros of genes that the cell's type (``labels_key``)
+            expresses are missing, as in the paper.
+        **kwargs
+            For ``load``.
+
+        Examples
+        --------
+        >>> import sccountsdiff
+        >>> cells = sccountsdiff.datasets.pbmc68k()
+        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
+        """
+        setup_method_args = cls._get_setup_method_args(**locals())
+        if not isinstance(adata, AnnData):
+            other = ": use `setup_mudata`" if isinstance(adata, MuData) else ""
+            raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}{other}.")
+        makers = (
+            partial(fields.LayerField, **_UNCHECKED),
+            fields.CategoricalJointObsField,
+            fields.NumericalJointObsField,
+        )
+        cls._set_up(adata, find_cells(adata), setup_method_args, makers, kwargs)
+
+    @classmethod
+    def setup_mudata(
+        cls,
+        mdata: MuData,
+        layer: str | None = None,
+        batch_key: str | None = None,
+        labels_key: str | None = None,
+        categorical_covariate_keys: Sequence[str] | None = None,
+        continuous_covariate_keys: Sequence[str] | None = None,
+        mask_layer: str | None = None,
+        zeros: Literal["observed", "missing"] = "observed",
+        modalities: dict[str, str] | None = None,
+        **kwargs,
+    ) -> None:
+        """Say which modality holds the counts; otherwise as :meth:`setup_anndata`.
+
+        Parameters
+        ----------
+        mdata
+            MuData with raw counts in one modality.
+        layer, batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, mask_layer, zeros
+            As in :meth:`setup_anndata`.
+        modalities
+            Modality for ``"layer"`` (required; also that of the mask) and, if they are not in ``mdata.obs``, for
+            ``"categorical_covariate_keys"`` (with batch and labels) and ``"continuous_covariate_keys"``.
+        **kwargs
+            For ``load``.
+
+        Examples
+        --------
+        >>> import mudata, sccountsdiff
+        >>> mdata = mudata.MuData({"rna": sccountsdiff.datasets.pbmc68k()})
+        >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
+        """
+        modalities = dict(modalities or {})
+        setup_method_args = cls._get_setup_method_args(**locals())
+        if not isinstance(mdata, MuData):
+            other = ": use `setup_anndata`" if isinstance(mdata, AnnData) else ""
+            raise TypeError(f"`mdata` must be a MuData, not {type(mdata).__name__}{other}.")
+        known = ("layer", "categorical_covariate_keys", "continuous_covariate_keys")
+        if not set(modalities) <= set(known):
+            raise ValueError(
+                f"`modalities` may name {', '.join(known)}, not {', '.join(set(modalities) - set(known))}."
+            )
+        cells = find_cells(mdata, modalities)
+        of_layer, of_categorical, of_continuous = (modalities.get(argument) for argument in known)
+        makers = (
+            partial(fields.MuDataLayerField, mod_key=of_layer, mod_required=True, **_UNCHECKED),
+            partial(fields.MuDataCategoricalJointObsField, mod_key=of_categorical),
+            partial(fields.MuDataNumericalJointObsField, mod_key=of_continuous),
+        )
+        cls._set_up(mdata, cells, setup_method_args, makers, kwargs)
+
+    @classmethod
+    def _set_up(
+        cls,
+        data: AnnData | MuData,
+        cells: Cells,
+        setup_method_args: dict,
+        makers: tuple[Callable, Callable, Callable],
+        load_kwargs: dict,
+    ) -> None:
+        """Check the data and register its fields, which ``makers`` make: layer, categorical and continuous ones."""
+        args = setup_args(setup_method_args)
+        categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
+        continuous = _merge_keys(args["continuous_covariate_keys"])
+        _check_zeros(args["zeros"], args["labels_key"])
+        check_covariates(cells.categorical_obs, categorical, [])
+        check_covariates(cells.continuous_obs, [], continuous)
+        _check_counts(cells.adata, args["layer"], args["mask_layer"])
+        _check_genes(cells.adata, load_kwargs.get("source_registry"))
+
+        make_layer, make_categorical, make_continuous = makers
+        data_fields = [
+            make_layer(REGISTRY_KEYS.X_KEY, args["layer"]),
+            make_categorical(REGISTRY_KEYS.CAT_COVS_KEY, categorical),
+            make_continuous(REGISTRY_KEYS.CONT_COVS_KEY, continuous),
+        ]
+        if args["mask_layer"] is not None:
+            data_fields.append(make_layer(OBSERVED_KEY, args["mask_layer"]))
+        manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
+        manager.register_fields(data, **load_kwargs)
+        cls.register_manager(manager)
+        _store_by_rows(cells.adata, args["layer"])
+        if args["mask_layer"] is not None:
+            _store_by_rows(cells.adata, args["mask_layer"])
+
+
+def _merge_keys(*keys: str | Sequence[str] | None) -> list[str]:
+    """All covariate keys, each once, in the order given."""
+    merged = []
+    for key in keys:
+        merged += [key] if isinstance(key, str) else list(key or [])
+    return list(dict.fromkeys(merged))
+
+
+def _check_zeros(zeros: str, labels_key: str | None) -> None:
+    if zeros not in ("observed", "missing"):
+        raise ValueError(f"`zeros` must be 'observed' or 'missing', not {zeros!r}.")
+    if zeros == "missing" and labels_key is None:
+        raise ValueError("`zeros='missing'` needs `labels_key`: which zeros are missing depends on the cell's type.")
+
+
+def _check_counts(adata: AnnData, layer: str | None, mask_layer: str | None) -> None:
+    counts, mask = open_counts(adata, layer, mask_layer)
+    check_observed(counts, mask, name=matrix_name(layer), obs_names=adata.obs_names, var_names=adata.var_names)
+
+
+def _check_genes(adata: AnnData, source_registry: dict | None) -> None:
+    """Refuse names that are not unique and, of data that a model is loaded with, other genes than the model's."""
+    genes = adata.var_names
+    if source_registry is not None:
+        genes = field_state(source_registry, REGISTRY_KEYS.X_KEY)["column_names"]
+    if not np.array_equal(match_genes(adata.var_names, genes), np.arange(adata.n_vars)):
+        raise ValueError(
+            "adata has other genes than the model, or in another order. Load with adata=False and pass the data to "
+            "`impute`, or pass adata[:, model_genes]."
+        )
+
+
+def _store_by_rows(adata: AnnData, layer: str | None) -> None:
+    """Replace a CSC matrix in memory by its CSR form: training reads rows over and over again."""
+    matrix = get_matrix(adata, layer)
+    if not (sp.issparse(matrix) and is_csc(matrix)):
+        return
+    logger.info("Converting %s to CSR.", matrix_name(layer))
+    if layer is None:
+        adata.X = by_rows(matrix)
+    else:
+        adata.layers[layer] = by_rows(matrix)

@@ -1,0 +1,143 @@
+"""Covariates are refused with a reason, or stand for numbers that lead back to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sccountsdiff.data.covariates import check_covariates, continuous_values, encode, location_and_scale
+
+
+class TestCheckCovariates:
+    @pytest.fixture
+    def obs(self):
+        return pd.DataFrame(
+            {
+                "cell_type": pd.Categorical(["B", "T", "B"]),
+                "donor": ["d1", "d2", "d2"],
+                "batch": [0, 1, 1],
+                "age": [31.0, 47.0, 52.0],
+                "n_umi": pd.array([3, 4, 5], dtype="Int64"),
+                "treated": [True, False, True],
+            }
+        )
+
+    def test_accepts_complete_columns(self, obs):
+        check_covariates(obs, ["cell_type", "donor", "batch", "treated"], ["age", "n_umi", "batch", "treated"])
+        check_covariates(obs, pd.Index(["cell_type"]), ("age",))
+        check_covariates(obs, None, None)
+
+    @pytest.mark.parametrize("continuous", [False, True])
+    def test_names_absent_keys_what_exists_and_a_close_match(self, obs, continuous):
+        keys = ["donor", "cel_type", "zzz"] if not continuous else ["age", "cel_type", "zzz"]
+        argument = "continuous" if continuous else "categorical"
+        with pytest.raises(
+            KeyError,
+            match=f"{argument}_covariate_keys: 'cel_type', 'zzz' not in adata.obs, which has 'cell_type', 'donor', .*"
+            r"'treated'\. Did you mean 'cell_type' for 'cel_type'\?\"$",
+        ):
+            check_covariates(obs, *((None, keys) if continuous else (keys, None)))
+
+    def test_refuses_a_string_for_a_list(self, obs):
+        with pytest.raises(ValueError, match=r"categorical_covariate_keys must be a list.*pass \['donor'\]"):
+            check_covariates(obs, "donor", None)
+
+    @pytest.mark.parametrize(
+        ("key", "argument"),
+        [("cell_type", "categorical"), ("donor", "categorical"), ("age", "continuous"), ("n_umi", "continuous")],
+    )
+    def test_refuses_missing_values(self, obs, key, argument):
+        obs.loc[[0, 2], key] = None
+        keys = ([key], None) if argument == "categorical" else (None, [key])
+        message = rf"adata\.obs\['{key}'\] \({argument}_covariate_keys\) is missing in 2 of 3 cells"
+        with pytest.raises(ValueError, match=message):
+            check_covariates(obs, *keys)
+
+    @pytest.mark.parametrize("key", ["cell_type", "donor", "complex"])
+    def test_continuous_must_be_numeric(self, obs, key):
+        obs["complex"] = 1j
+        with pytest.raises(
+            ValueError, match=rf"obs\['{key}'\] \(continuous_covariate_keys\) is not numeric, its dtype"
+        ):
+            check_covariates(obs, None, [key])
+
+    def test_continuous_must_be_finite(self, obs):
+        obs.loc[1, "age"] = -np.inf
+        with pytest.raises(ValueError, match=r"obs\['age'\] .* is infinite in 1 of 3 cells"):
+            check_covariates(obs, None, ["age"])
+
+
+class TestEncode:
+    @pytest.mark.parametrize("make", [list, pd.Categorical, np.array, pd.Series])
+    def test_codes_lead_back_to_the_categories(self, make):
+        values = ["T", "B", "B", "NK"]
+        known = np.array(["NK", "T", "B"])
+        codes = encode(pd.DataFrame({"kind": make(values)}), {"kind": known})
+        assert known[codes[:, 0]].tolist() == values
+
+    def test_several_covariates_of_several_types(self):
+        obs = pd.DataFrame({"batch": [3, 1], "treated": [True, False], "other": ["u", "v"]})
+        categories = {"treated": np.array([False, True]), "batch": np.array([1, 2, 3])}
+        assert encode(obs, categories).tolist() == [[1, 2], [0, 0]]
+        assert encode(obs, {}).shape == (2, 0)
+
+    def test_unseen_ones_are_named_or_get_the_code_after_the_last(self):
+        obs, known = pd.DataFrame({"kind": ["b", "z", "a", "q", "z"]}), {"kind": np.array(["a", "b"])}
+        with pytest.raises(
+            ValueError, match=r"adata\.obs\['kind'\] .*: 'q', 'z'\. It knows 'a', 'b'\..*unseen_to_null"
+        ):
+            encode(obs, known)
+        assert encode(obs, known, unseen_to_null=True).ravel().tolist() == [1, 2, 0, 2, 2]
+
+    @pytest.mark.parametrize(
+        ("values", "known", "message"),
+        [
+            (["0", "2"], [0, 1, 2], "'0', '2'. It knows 0, 1, 2. The types differ: '0' is of type str, .* as int"),
+            ([0, 2], ["0", "1", "2"], "0, 2. It knows '0', '1', '2'. The types differ: 0 is of type int, .* as str"),
+            ([True], ["True", "False"], "True. It knows 'True', 'False'. The types differ: True is of type bool"),
+            ([0.5, 7.5], ["0.5", "1.5"], "0.5, 7.5. It knows '0.5', '1.5'. The types differ: 0.5 is of type float"),
+        ],
+    )
+    @pytest.mark.parametrize("make", [np.array, pd.Categorical])
+    def test_types_that_differ_are_told_apart(self, values, known, message, make):
+        with pytest.raises(ValueError, match=message) as error:
+            encode(pd.DataFrame({"kind": make(values)}), {"kind": np.array(known)})
+        assert "unseen_to_null" not in str(error.value)
+
+    def test_not_all_of_many_are_named(self):
+        obs, known = pd.DataFrame({"kind": [f"u{i:02d}" for i in range(12)]}), {"kind": np.array(list("abcdefghijklm"))}
+        with pytest.raises(
+            ValueError, match=r"'u08', 'u09', \.\.\.\. It knows 'a', .*'i', 'j', \.\.\.\. Pass"
+        ) as error:
+            encode(obs, known)
+        assert "u10" not in str(error.value)
+
+
+class TestContinuous:
+    def test_values_keep_double_precision(self):
+        seconds = 1.7e9 + np.arange(5) / 8
+        obs = pd.DataFrame({"age": [1, 2, 3, 4, 5], "time": seconds, "n": pd.array([1, 2, 3, 4, 5], dtype="Int64")})
+        values = continuous_values(obs, ["time", "n"])
+        assert values.dtype == np.float64
+        np.testing.assert_array_equal(values, np.stack([seconds, np.arange(1, 6)], axis=1))
+        assert continuous_values(obs, []).shape == (5, 0)
+
+    @pytest.mark.parametrize(
+        "column", [np.arange(100.0), 1.7e9 + np.arange(100) / 8, 1e-6 * np.arange(100), np.arange(100) % 2]
+    )
+    def test_standardised_values_have_mean_0_and_deviation_1(self, column):
+        location, scale = location_and_scale(column[:, None])
+        z = (column - location) / scale
+        assert abs(z.mean()) < 1e-6 and abs(z.std() - 1) < 1e-6
+
+    @pytest.mark.parametrize("value", [0.0, 0.1, -0.3, 1e9 + 0.1, 1e-5])
+    @pytest.mark.parametrize("n", [1, 3, 1000, 99_991])
+    def test_a_constant_has_scale_1(self, value, n):
+        location, scale = location_and_scale(np.full((n, 1), value))
+        np.testing.assert_allclose(location, value, rtol=1e-12)
+        assert scale.tolist() == [1.0]
+
+    def test_no_covariates(self):
+        location, scale = location_and_scale(np.zeros((4, 0)))
+        assert location.shape == scale.shape == (0,)

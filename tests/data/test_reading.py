@@ -1,0 +1,112 @@
+"""Blocks put together are the matrix, whatever it is stored in."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sccountsdiff.data import reading
+from sccountsdiff.data.reading import as_matrix, iter_blocks, iter_row_chunks, read_rows
+
+
+def counts(n_cells=11, n_genes=7, dtype="float32", seed=0):
+    return np.random.default_rng(seed).poisson(0.6, (n_cells, n_genes)).astype(dtype)
+
+
+def non_canonical_csr(entries, shape):
+    """Build a CSR matrix of one row from (column, value) pairs in the given order, duplicates included."""
+    columns, values = map(np.asarray, zip(*entries, strict=True))
+    return sp.csr_matrix((values, columns, np.array([0, len(columns)])), shape=shape)
+
+
+def as_dense(block):
+    return block.toarray() if sp.issparse(block) else block
+
+
+@pytest.fixture(params=[7, 28, 70, 77, 84, 10_000_000])
+def block_entries(request, monkeypatch):
+    """Entries of a block: of 7 columns these are 1, 4, 10, 11, 12 rows, or all there can be."""
+    monkeypatch.setattr(reading, "BLOCK_ENTRIES", request.param)
+    return request.param
+
+
+class TestIterRowChunks:
+    def test_chunks_concatenate_to_the_matrix(self, store, fmt, block_entries):
+        dense = counts()
+        starts, blocks = zip(*iter_row_chunks(store(dense, fmt)), strict=True)
+        np.testing.assert_array_equal(np.concatenate([as_dense(block) for block in blocks]), dense)
+        lengths = [block.shape[0] for block in blocks]
+        np.testing.assert_array_equal(starts, np.cumsum([0, *lengths[:-1]]))
+        assert all(length == block_entries // 7 for length in lengths[:-1])
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_random_shapes(self, seed, monkeypatch):
+        rng = np.random.default_rng(seed)
+        shape, n_rows = rng.integers(1, 40, size=2), int(rng.integers(1, 50))
+        monkeypatch.setattr(reading, "BLOCK_ENTRIES", n_rows * shape[1])
+        matrix = sp.random(*shape, density=rng.random(), format=rng.choice(["csr", "csc"]), random_state=seed)
+        blocks = list(iter_row_chunks(matrix))
+        assert len(blocks) == -(-shape[0] // n_rows)
+        np.testing.assert_array_equal(sp.vstack([block for _, block in blocks]).toarray(), matrix.toarray())
+
+    def test_blocks_are_bounded(self, store, fmt, small_blocks):
+        sizes = [block.shape[0] * block.shape[1] for _, block in iter_row_chunks(store(counts(), fmt))]
+        assert len(sizes) == 6
+        assert max(sizes) <= 20
+
+    def test_rows_longer_than_a_block_come_one_by_one(self, small_blocks):
+        assert [start for start, _ in iter_row_chunks(np.ones((3, 50)))] == [0, 1, 2]
+
+    def test_sparse_blocks_are_csr(self, store, fmt, small_blocks):
+        is_sparse = "cs" in fmt or "coo" in fmt
+        formats = {getattr(block, "format", None) for _, block in iter_row_chunks(store(counts(), fmt))}
+        assert formats == {"csr" if is_sparse else None}
+
+    def test_unsorted_and_duplicate_entries_are_put_in_order_without_touching_the_input(self):
+        matrix = non_canonical_csr([(2, 1.0), (0, 3.0), (2, 4.0)], shape=(1, 3))
+        ((_, block),) = iter_row_chunks(matrix)
+        np.testing.assert_array_equal(block.indices, [0, 2])
+        np.testing.assert_array_equal(block.data, [3, 5])
+        np.testing.assert_array_equal(matrix.indices, [2, 0, 2])
+        np.testing.assert_array_equal(matrix.data, [1, 3, 4])
+
+    def test_h5py_dataset(self, tmp_path, small_blocks):
+        dense = counts()
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            dataset = file.create_dataset("x", data=dense, chunks=(3, 2), compression="gzip")
+            blocks = [block for _, block in iter_row_chunks(dataset)]
+        np.testing.assert_array_equal(np.concatenate(blocks), dense)
+
+    def test_no_rows_no_blocks(self):
+        assert list(iter_row_chunks(np.ones((0, 3)))) == []
+
+
+class TestRows:
+    """Some rows, with or without gaps between them."""
+
+    ROWS = [[0], [10], [3, 4, 5], [0, 2, 3, 9], list(range(11))]
+
+    @pytest.mark.parametrize("rows", ROWS)
+    def test_read_rows(self, store, fmt, rows):
+        dense = counts()
+        block = read_rows(as_matrix(store(dense, fmt), "matrix"), np.array(rows))
+        assert isinstance(block, np.ndarray) and block.dtype == dense.dtype
+        np.testing.assert_array_equal(block, dense[rows])
+
+    def test_what_is_read_can_be_changed_without_changing_the_data(self):
+        dense = counts()
+        read_rows(dense, np.array([3, 4, 5]))[:] = -1
+        np.testing.assert_array_equal(dense, counts())
+
+    @pytest.mark.parametrize("rows", [None, *ROWS])
+    def test_blocks_say_where_they_are(self, store, fmt, rows, small_blocks):
+        dense, found = counts(), np.full((11, 7), np.nan)
+        matrix = as_matrix(store(dense, fmt), "matrix")
+        for in_rows, in_columns, block in iter_blocks(matrix, None if rows is None else np.array(rows)):
+            assert np.isnan(found[np.ix_(in_rows, in_columns)]).all()
+            found[np.ix_(in_rows, in_columns)] = as_dense(block)
+        expected = np.full((11, 7), np.nan)
+        expected[slice(None) if rows is None else rows] = dense[slice(None) if rows is None else rows]
+        np.testing.assert_array_equal(found, expected)
