@@ -1,5 +1,8 @@
 """The command line does what the model does, and says in one line what is wrong."""
 
+import subprocess
+import sys
+
 import anndata
 import numpy as np
 import pandas as pd
@@ -72,3 +75,17 @@ def test_demo_writes_table_figure_and_counts(tmp_path):
     assert 0.49 < hidden.mean() < 0.51  # 5 standard errors of 107,100 entries are 0.008
     np.testing.assert_array_equal(imputed.layers["imputed"].toarray()[~hidden], imputed.X.toarray()[~hidden])
     assert table.loc["zero", "RMSE"] > table.loc["gene mean", "RMSE"] > table.loc["cell-type mean", "RMSE"]
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys\nfrom sccountsdiff.cli import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "benchmark" in answer
+    assert answer.endswith("False\n")
+
+
+@pytest.mark.parametrize("set_up", ["", "logging.basicConfig(level=logging.INFO)"])
+def test_messages_are_seen_once_whether_or_not_logging_was_set_up(set_up):
+    code = f"import logging\nimport sccountsdiff\n{set_up}\nlogging.getLogger('sccountsdiff').info('imputing zeros')"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert answer.count("imputing zeros") == 1

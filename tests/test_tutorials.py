@@ -1,4 +1,4 @@
-"""The tutorials: committed as executed, complete and small; the first of them runs."""
+"""The tutorials: committed as executed, complete, small and offline, with something to do at the end; the first of them runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
 MAX_BYTES = 600_000
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/])/(home|Users|root|tmp|var|work|mnt|opt|usr)/|\b[A-Z]:\\\\")
+SHOWS = re.compile(r"^(?:print\(|sc\.pl\.|sccountsdiff\.pl\.|pd\.DataFrame\(|fig\b)", re.MULTILINE)
+"""Lines at the left margin that print, draw or end in a table."""
+FROM_AFAR = re.compile(r"https?://|\bsc\.(datasets|read)|\bdownload")
+TIMES = re.compile(r"Wall time|CPU times|\d ?(s|it)/(s|it|epoch)|\b\d+:\d\d<")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
 notebooks = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -49,6 +53,8 @@ def test_was_executed_from_top_to_bottom_without_error(path):
     cells = code_cells(read(path))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+    assert not [cell.source for cell in cells if SHOWS.search(cell.source) and not cell.outputs]
+    assert [output for cell in cells for output in cell.outputs if "image/png" in output.get("data", {})]
 
 
 @notebooks
@@ -58,12 +64,26 @@ def test_outputs_are_clean_and_small(path):
     assert not [output.text for output in outputs if output.get("name") == "stderr"]  # warnings, progress bars
     assert not [kind for output in outputs for kind in output.get("data", {}) if "widget" in kind]
     assert not [cell for cell in code_cells(notebook) if "execution" in cell.metadata]  # times of execution
+    assert not [text for cell in code_cells(notebook) for text in texts(cell) if TIMES.search(text)]
     assert path.stat().st_size <= MAX_BYTES
 
 
 @notebooks
 def test_names_no_path_of_the_machine_it_ran_on(path):
     assert not [text for cell in read(path).cells for text in texts(cell) if ABSOLUTE_PATH.search(text)]
+
+
+@notebooks
+def test_needs_no_network(path):
+    assert not [cell.source for cell in code_cells(read(path)) if FROM_AFAR.search(cell.source)]
+
+
+@notebooks
+def test_ends_with_something_to_do(path):
+    last = read(path).cells[-1]
+    assert last.cell_type == "markdown"
+    _, _, turn = last.source.partition("## Your turn\n")
+    assert len(turn.split()) > 20 and (LINK.search(turn) or "~~~" in turn)
 
 
 @notebooks

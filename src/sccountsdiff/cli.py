@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from sccountsdiff.benchmark.cli import add_parser as add_benchmark
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors in the input are one line on standard error and exit code 2."""
-    arguments = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("sccountsdiff").setLevel(logging.INFO)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    arguments = _parser(with_benchmark="benchmark" in argv[:1]).parse_args(argv)
     try:
         arguments.run(arguments)
     except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
@@ -25,7 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+# Imports of torch and scvi-tools take seconds: only the commands that need them make them.
+
+
+def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sccountsdiff", description="Diffusion on the natural numbers for counts.")
     parser.add_argument("--version", action="version", version=version("sccountsdiff"))
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -64,11 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     impute.add_argument("--seed", type=int, default=0)
     impute.set_defaults(run=_impute)
 
-    add_benchmark(commands)
+    if with_benchmark:
+        from sccountsdiff.benchmark.cli import add_parser
+
+        add_parser(commands)
+    else:
+        commands.add_parser("benchmark", help="compare imputation methods, or settings of CountsDiff")
     return parser
-
-
-# Imports of torch and scvi-tools take seconds: only the commands that need them make them.
 
 
 def _demo(arguments: argparse.Namespace) -> None:

@@ -74,6 +74,15 @@ DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
 def register_dataset(name: str) -> Callable[[Callable[[], Dataset]], Callable[[], Dataset]]:
     """Decorator that makes a function that loads a data set known under a name.
 
+    Parameters
+    ----------
+    name
+        Name for ``dataset=`` and for :func:`load_dataset`.
+
+    Returns
+    -------
+    A decorator that returns the function as it is.
+
     Examples
     --------
     >>> import numpy as np
@@ -111,6 +120,10 @@ def load_dataset(
         Column of ``obs`` with the type of each cell; for a file only.
     layer
         Layer of the file with the counts; ``X`` by default.
+
+    Returns
+    -------
+    The data set, its counts in ``X``.
 
     Examples
     --------

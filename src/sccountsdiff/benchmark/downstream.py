@@ -72,6 +72,10 @@ def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     labels, predicted_labels
         True and predicted type of each cell.
 
+    Returns
+    -------
+    The share, between 0 and 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -89,6 +93,10 @@ def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     ----------
     labels, predicted_labels
         True and predicted type of each cell.
+
+    Returns
+    -------
+    The mean score, between 0 and 1.
 
     Examples
     --------
@@ -111,6 +119,10 @@ def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
         Type of each cell.
     clusters
         Cluster of each cell, see :func:`leiden_clusters`.
+
+    Returns
+    -------
+    1 for perfect agreement, about 0 for clusters by chance.
 
     Examples
     --------
@@ -136,6 +148,10 @@ def marker_recovery(truth: np.ndarray, imputed: np.ndarray, labels: np.ndarray, 
     n_markers
         Markers per type, at most half of the genes: those with the highest t statistic against all other cells.
 
+    Returns
+    -------
+    The share, between 0 and 1; not a number if there are no two types to tell apart.
+
     Examples
     --------
     >>> import numpy as np
@@ -160,6 +176,10 @@ def markers_of_types(counts: Matrix, labels: Sequence, *, n_markers: int = 20) -
         Type of each cell.
     n_markers
         Markers per type, at most half of the genes.
+
+    Returns
+    -------
+    Positions of the markers by type.
 
     Examples
     --------
@@ -230,6 +250,15 @@ def leiden_clusters(counts: Matrix, *, resolution: float = 1.0, n_neighbors: int
 
 def log_normalised(counts: Matrix) -> Any:
     """Log of one plus counts per ten thousand, sparse if the counts are.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes), dense or sparse.
+
+    Returns
+    -------
+    A matrix of the same shape in single precision.
 
     Examples
     --------

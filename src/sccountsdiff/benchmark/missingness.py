@@ -70,6 +70,15 @@ MISSINGNESS: Registry[Callable[..., Missingness]] = Registry("missingness patter
 def register_missingness(name: str) -> Callable:
     """Decorator that makes a class of patterns known under a name.
 
+    Parameters
+    ----------
+    name
+        Name for ``missingness=`` and for :func:`get_missingness`.
+
+    Returns
+    -------
+    A decorator that returns the class or function as it is.
+
     Examples
     --------
     >>> @register_missingness("first_gene")
@@ -84,6 +93,15 @@ def register_missingness(name: str) -> Callable:
 
 def get_missingness(name: str) -> Callable[..., Missingness]:
     """The class of patterns registered under a name.
+
+    Parameters
+    ----------
+    name
+        A registered name.
+
+    Returns
+    -------
+    What makes the pattern from its settings, such as the class :class:`MCAR`.
 
     Examples
     --------

@@ -86,6 +86,10 @@ def guidance(
     schedules, **options
         As in :func:`attrition`.
 
+    Returns
+    -------
+    As :func:`attrition`.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.baselines import CountsDiff
@@ -116,6 +120,10 @@ def n_steps(
     **options
         As in :func:`attrition`.
 
+    Returns
+    -------
+    As :func:`attrition`.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.baselines import CountsDiff
@@ -140,6 +148,10 @@ def schedule(
         Names of schedules; a model is trained for each.
     **options
         As in :func:`attrition`.
+
+    Returns
+    -------
+    As :func:`attrition`.
 
     Examples
     --------
@@ -167,6 +179,10 @@ def rounding(
         Names of roundings; ``"nb"`` needs a method with that head.
     **options
         As in :func:`attrition`.
+
+    Returns
+    -------
+    As :func:`attrition`.
 
     Examples
     --------
@@ -196,6 +212,10 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
     table
         From one of the sweeps.
 
+    Returns
+    -------
+    A table of texts, settings by metrics.
+
     Examples
     --------
     >>> table = pd.DataFrame({"n_steps": [1, 3], "metric": "rmse", "value": [2.0, 1.5], "se": [0.1, 0.1], "seed": 0})
@@ -218,6 +238,10 @@ def plot(table: pd.DataFrame) -> Figure:
     ----------
     table
         From one of the sweeps.
+
+    Returns
+    -------
+    The figure, a panel for each metric.
 
     Examples
     --------
@@ -265,6 +289,10 @@ def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
     ----------
     table
         From one of the sweeps.
+
+    Returns
+    -------
+    A table with the columns ``mean`` and ``se``.
 
     Examples
     --------

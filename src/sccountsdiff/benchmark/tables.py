@@ -17,7 +17,23 @@ ARROWS = {"lower": "↓", "higher": "↑", "zero": "→0"}
 
 @dataclass(frozen=True)
 class Table:
-    """Formatted figures with their rank among the methods of the same group: 1 is best, 2 second best."""
+    """Formatted figures with their rank among the methods of the same group: 1 is best, 2 second best.
+
+    Parameters
+    ----------
+    texts
+        Methods by metrics, as text.
+    ranks
+        The same shape: 1 for the best, 2 for the second best; 0 where nothing is ranked.
+    groups
+        Group of each method.
+
+    Examples
+    --------
+    >>> texts, ranks = pd.DataFrame({"rmse": ["1.5"]}, index=["zero"]), pd.DataFrame({"rmse": [1]}, index=["zero"])
+    >>> Table(texts, ranks, groups=pd.Series({"zero": "naive"})).texts.loc["zero", "rmse"]
+    '1.5'
+    """
 
     texts: pd.DataFrame
     ranks: pd.DataFrame
@@ -64,6 +80,10 @@ def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
     metrics
         Columns, in order.
 
+    Returns
+    -------
+    The table, methods in the order of their groups.
+
     Examples
     --------
     >>> import sccountsdiff.benchmark as bm
@@ -89,6 +109,15 @@ def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 def to_markdown(table: Table) -> str:
     """A table in Markdown: best in bold, second best in italics, groups apart.
+
+    Parameters
+    ----------
+    table
+        From :func:`to_table`.
+
+    Returns
+    -------
+    The lines of the table, as one text.
 
     Examples
     --------
@@ -117,6 +146,15 @@ def to_markdown(table: Table) -> str:
 
 def to_html(table: Table) -> str:
     """A table in HTML: best in bold, second best in italics, a rule between groups.
+
+    Parameters
+    ----------
+    table
+        From :func:`to_table`.
+
+    Returns
+    -------
+    The element ``<table>``, as text.
 
     Examples
     --------
@@ -160,6 +198,17 @@ def _text(value: float, se: float) -> str:
 def row_name(method: str, n_samples: int) -> str:
     """Name of a method in a table, with the number of its draws if there are several.
 
+    Parameters
+    ----------
+    method
+        Name of the method.
+    n_samples
+        Number of its draws.
+
+    Returns
+    -------
+    The name of its row.
+
     Examples
     --------
     >>> row_name("countsdiff", 5)
@@ -170,6 +219,15 @@ def row_name(method: str, n_samples: int) -> str:
 
 def heading(metric: str) -> str:
     """Name of a metric with the direction in which it gets better.
+
+    Parameters
+    ----------
+    metric
+        Name of the metric.
+
+    Returns
+    -------
+    The name with an arrow; the name alone if the metric is not registered.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """What the base class promises for every method: checks, no peeking, observed entries untouched."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark.baselines import BASELINES, Baseline, get_baseline, list_methods, register_baseline
+from sccountsdiff.benchmark.baselines import BASELINES, Baseline, Cells, get_baseline, list_methods, register_baseline
 
 SCVI = {"n_hidden": 8, "n_latent": 2, "max_epochs": 2, "n_posterior": 2}
 MLP = {"max_epochs": 1, "model_kwargs": {"n_hidden": 8, "n_layers": 1}}
@@ -23,6 +23,7 @@ SMALL = {
     "knn_smoothing": {"n_neighbors": 8},
     "sklearn_knn": {"n_neighbors": 5},
     "sklearn_iterative": {"max_iter": 2},
+    "gaussian_regression": {"n_factors": 2, "n_rounds": 3},
     "gain": {"n_hidden": 8, "max_epochs": 2},
     "dca": {"n_hidden": (8, 4, 8), "max_epochs": 2},
     "hivae_poisson": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},
@@ -229,19 +230,46 @@ def test_registration():
     assert "dummy" not in BASELINES
 
 
-def test_methods_that_differ_in_imputation_only_share_a_fit(cells, sites):
-    small = {"n_hidden": 8, "n_latent": 2, "max_epochs": 2, "n_posterior": 2}
-    plain, refined, wider = (
-        get_baseline("scvi")(**small),
-        get_baseline("scvi_refined")(**small),
-        get_baseline("scvi")(**(small | {"n_latent": 3})),
-    )
-    assert plain.training_key == refined.training_key != wider.training_key
-    assert get_baseline("zero")().training_key is None
-    plain.fit(cells[:60], covariates=["type"])
-    shared = refined.take_over(plain).impute(cells[60:], sites)
-    alone = get_baseline("scvi_refined")(**small).fit(cells[:60], covariates=["type"]).impute(cells[60:], sites)
+SAMPLING = {
+    "scvi": {"n_posterior": 4, "n_rounds": 3, "pseudo_count": 1.0},
+    "countsdiff": {
+        "n_steps": 3, "known": "noised", "guidance": 2.0, "attrition": 0.1, "rounding": "poisson", "final": "mean",
+        "n_resamples": 2, "batch_size": 7,
+    },
+    "remdm": {"n_steps": 5, "remasking": "conf", "eta": 0.5, "guidance": 2.0, "known": "noised", "n_resamples": 2},
+    "scidpms": {"n_steps": 5, "eta": 1.0, "n_imputations": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_methods_that_differ_in_imputation_only_share_a_fit(name, cells, sites):
+    kind, small, other = get_baseline(name), SMALL[name], SMALL[name] | SAMPLING[name]
+    assert {setting.name for setting in fields(kind) if "sampling" in setting.metadata} == set(SAMPLING[name])
+    method = fitted(name, cells)
+    shared = kind(**other).take_over(method).impute(cells[60:], sites)
+    alone = kind(**other).fit(cells[:60], covariates=["type"]).impute(cells[60:], sites)
     np.testing.assert_array_equal(shared, alone)
-    assert refined.n_rounds == 5 and not np.array_equal(shared, plain.impute(cells[60:], sites))
+    assert not np.array_equal(shared, method.impute(cells[60:], sites))
     with pytest.raises(ValueError, match="other settings"):
-        wider.take_over(plain)
+        kind(**small | {"max_epochs": 3}).take_over(method)
+
+
+def test_what_methods_share_a_fit():
+    scvi, refined, remdm = (get_baseline(name) for name in ("scvi", "scvi_refined", "remdm"))
+    assert scvi().training_key == refined().training_key != scvi(n_latent=3).training_key
+    assert get_baseline("zero")().training_key is None
+
+    class OtherNetwork(remdm):
+        def _network(self, cells):
+            raise NotImplementedError
+
+    assert remdm().training_key != OtherNetwork().training_key
+
+
+def test_means_are_over_what_is_observed(cells):
+    observed = np.random.default_rng(5).random(cells.shape) < 0.6
+    observed[:, 2] = False
+    means = Cells(np.where(observed, cells.X, 0), observed, cells.obs).gene_means()
+    expected = np.ma.masked_array(cells.X, ~observed).mean(axis=0).filled(0)
+    assert means[2] == 0
+    np.testing.assert_allclose(means, expected, rtol=1e-6)

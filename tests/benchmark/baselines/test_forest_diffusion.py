@@ -81,6 +81,16 @@ def test_covariates_keep_the_columns_of_training(package, cells):
     assert ForestDiffusion().fit(cells).model.settings["X_covs"] is None
 
 
+def test_settings_of_the_walk_share_a_fit(package, cells):
+    method = ForestDiffusion().fit(cells[:30], covariates="type")
+    other = ForestDiffusion(n_resamples=2, jump_share=0.5).take_over(method)
+    assert other.model is method.model
+    other.impute(cells[30:], np.zeros((10, 4), dtype=bool))
+    assert other.model.impute_settings["r"] == 2 and other.model.impute_settings["j"] == 0.5
+    with pytest.raises(ValueError, match="other settings"):
+        ForestDiffusion(n_trees=10).take_over(method)
+
+
 def test_many_genes_are_refused_before_work_starts(package):
     many = AnnData(np.ones((500, 400), dtype=np.float32))
     with pytest.raises(ValueError, match=r"400,000 trees to 400 genes, which takes about \d+ hours.*allow_slow=True"):
@@ -97,9 +107,9 @@ def test_time_grows_with_levels_and_the_square_of_the_genes():
 
 
 @pytest.mark.parametrize("setting", ["n_t", "n_copies", "n_trees", "max_depth", "n_resamples", "jump_share"])
-def test_settings_are_checked(package, cells, setting):
+def test_settings_are_checked(setting):
     with pytest.raises(ValueError, match=setting):
-        ForestDiffusion(**{setting: 0}).fit(cells)
+        ForestDiffusion(**{setting: 0})
 
 
 # The package itself ---------------------------------------------------------------------------------------------------
@@ -145,6 +155,14 @@ def test_draws_differ_and_repeat_by_seed(fitted):
     assert draws.min() >= 0 and (draws[:, :, 4] == 0).all()
     again = ForestDiffusion(**SMALL).fit(cells[:200], seed=0).impute(cells[200:], sites, n_samples=2, seed=1)
     np.testing.assert_array_equal(draws, again)
+
+
+def test_a_shared_fit_is_as_good_as_one_of_its_own(fitted):
+    cells, method = fitted
+    sites, walk = np.random.default_rng(4).random((60, 5)) < 0.5, {"n_resamples": 3, "jump_share": 0.2}
+    shared = ForestDiffusion(**SMALL | walk).take_over(method).impute(cells[200:], sites)
+    alone = ForestDiffusion(**SMALL | walk).fit(cells[:200], seed=0).impute(cells[200:], sites)
+    np.testing.assert_array_equal(shared, alone)
 
 
 def test_a_single_cell_with_nothing_hidden(fitted):

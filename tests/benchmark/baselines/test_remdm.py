@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
+from sccountsdiff.benchmark._masked_diffusion import MASK, State, remasking_rates, sample_masked
 from sccountsdiff.benchmark.baselines._count_classes import CountClasses
-from sccountsdiff.benchmark.baselines._masked_diffusion import MASK, State, remasking_rates, sample_masked
 from sccountsdiff.benchmark.baselines._torch import Batch
 from sccountsdiff.benchmark.baselines.base import Cells
 from sccountsdiff.benchmark.baselines.remdm import ReMDM

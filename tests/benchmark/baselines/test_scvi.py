@@ -67,6 +67,14 @@ def test_unseen_category_is_replaced_with_a_warning(cells, method, caplog):
     assert "10 cells have a type" in caplog.text
 
 
+def test_continuous_covariates_are_standard_scores_of_training(cells, method):
+    scores = method.model.adata_manager.get_from_registry("extra_continuous_covs").to_numpy()
+    np.testing.assert_allclose([scores.mean(), scores.std()], [0, 1], atol=1e-6)
+    mean, sd = cells.obs["age"][:300].mean(), cells.obs["age"][:300].std(ddof=0)
+    shown = method._adata(cells.X[300:], cells.obs[300:])
+    np.testing.assert_allclose(shown.obs["age"], (cells.obs["age"][300:] - mean) / sd)
+
+
 def test_global_random_state_is_left_alone(cells):
     import scvi
     import torch

@@ -14,7 +14,7 @@ from sccountsdiff.benchmark.images import (
     load_inception,
     train_classifier,
 )
-from sccountsdiff.benchmark.images.inception import WEIGHTS
+from sccountsdiff.benchmark.images.inception import URL, WEIGHTS
 from sccountsdiff.benchmark.metrics import scfid
 
 
@@ -145,13 +145,21 @@ def test_weights_in_that_layout_are_loaded(inception, tmp_path):
     assert not loaded.training and not any(p.requires_grad for p in loaded.parameters())
 
 
-def test_weights_are_found_in_torch_hub_s_cache(inception, tmp_path, monkeypatch):
+def test_weights_are_found_in_torch_hub_s_cache_or_fetched_into_it(inception, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     with pytest.raises(FileNotFoundError, match="another feature network"):
         load_inception()
     (tmp_path / "checkpoints").mkdir()
-    torch.save(inception.state_dict(), tmp_path / "checkpoints" / WEIGHTS)
-    assert torch.equal(load_inception().fc.weight, inception.fc.weight)
+    fetched = []
+
+    def fetch(url, **kwargs):
+        fetched.append(url)
+        torch.save(inception.state_dict(), tmp_path / "checkpoints" / WEIGHTS)
+
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fetch)
+    for options in ({"download": True}, {"download": True}, {}):
+        assert torch.equal(load_inception(**options).fc.weight, inception.fc.weight)
+    assert fetched == [URL], "once is enough"
 
 
 def test_other_layouts_and_pickled_code_are_refused(tmp_path):

@@ -7,7 +7,18 @@ import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff.benchmark.images import Judge, load_images, run, run_images, save_config, studies, train_classifier
+from sccountsdiff.benchmark import images
+from sccountsdiff.benchmark.images import (
+    ImageDiffusion,
+    Judge,
+    load_images,
+    load_model,
+    run,
+    run_images,
+    save_config,
+    studies,
+    train_classifier,
+)
 from sccountsdiff.cli import main
 
 
@@ -37,11 +48,28 @@ def test_schedules_are_trained_apart_and_compared_alike(tiny_config, judge, digi
     assert table["schedule"].tolist() == [name for name in studies.SCHEDULES for _ in range(3)]
     assert table["guidance"].tolist() == ["uncond", 1.0, 2.0] * 3
     assert table["attrition"].tolist() == [0.0, 0.01, 0.02] * 3
-    for name in studies.SCHEDULES:
-        history = pd.read_csv(tmp_path / f"schedule_{name}" / "history.csv")
+    for folder in (tmp_path, tmp_path / "schedule_fisher", tmp_path / "schedule_blackout"):
+        history = pd.read_csv(folder / "history.csv")
         assert history["step"].tolist() == [0, 2] and history["frechet"].notna().all()
+        assert (folder / "step_0000002.png").is_file()
     assert (tmp_path / "schedules.png").stat().st_size > 1000
     assert len(pd.read_csv(tmp_path / "schedules.csv")) == 9
+
+
+def test_no_schedule_is_trained_twice(tiny_config, digits, tmp_path, monkeypatch):
+    trained, configure = [], ImageDiffusion.configure_optimizers
+    monkeypatch.setattr(
+        ImageDiffusion, "configure_optimizers", lambda self: trained.append(self.config.schedule) or configure(self)
+    )
+    config = dataclasses.replace(tiny_config, n_steps=1, schedule="fisher")
+    options = {"features": torch.nn.Flatten(), "n_images": 20, "n_heldout": 8, "run_studies": ["schedules"]}
+    run_images(config, digits, tmp_path, **options)
+    assert sorted(trained) == ["blackout", "cosine", "fisher"]
+    table = pd.read_csv(tmp_path / "schedules.csv")
+    assert table["schedule"].tolist() == [name for name in studies.SCHEDULES for _ in range(3)]
+    model, judge = load_model(tmp_path / "last.ckpt"), Judge(torch.nn.Flatten(), digits.train)
+    expected = studies.compare(model, studies.TABLE, judge, digits.train, n_images=20)["frechet"]
+    assert table.loc[table["schedule"] == "fisher", "frechet"].tolist() == pytest.approx(expected.tolist())
 
 
 def test_command_writes_tables_and_pictures(tiny_config, tmp_path, capsys, monkeypatch):
@@ -73,6 +101,25 @@ def test_mistakes_are_one_line_before_any_work(arguments, message, tmp_path, cap
     assert main(["benchmark", "images", *arguments, "--output", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_weights_of_inception_are_fetched_if_asked_for(tiny_config, digits, tmp_path, monkeypatch):
+    asked = []
+
+    def load(path, *, download):
+        asked.append((path, download))
+        return torch.nn.Flatten()
+
+    monkeypatch.setattr(run, "load_inception", load)
+    config = dataclasses.replace(tiny_config, n_steps=1, dataset="cifar10")  # a set that has no classifier of its own
+    run_images(config, digits, tmp_path / "out", download_weights=True, n_images=12, n_heldout=8)
+    assert asked == [(None, True)]
+
+    given = {}
+    monkeypatch.setattr(images, "run_images", lambda *args, **kwargs: given.update(kwargs) or pd.DataFrame())
+    for flags, expected in ([], False), (["--download-weights"], True):
+        assert main(["benchmark", "images", *flags]) == 0
+        assert given["download_weights"] is expected
 
 
 def test_without_inception_there_are_losses_and_pictures_but_no_scores(tiny_config, tmp_path, monkeypatch, caplog):

@@ -18,6 +18,7 @@ from sccountsdiff.benchmark.baselines.countsdiff import (
 from sccountsdiff.benchmark.baselines.dca import DCA
 from sccountsdiff.benchmark.baselines.forest_diffusion import ForestDiffusion
 from sccountsdiff.benchmark.baselines.gain import GAIN
+from sccountsdiff.benchmark.baselines.gaussian_regression import GaussianRegression
 from sccountsdiff.benchmark.baselines.hivae import HIVAE, HIVAEGaussian, HIVAEPoisson
 from sccountsdiff.benchmark.baselines.knn import KNNMean
 from sccountsdiff.benchmark.baselines.knn_smoothing import KNNSmoothing
@@ -51,6 +52,7 @@ __all__ = [
     "CountsDiffMean",
     "CountsDiffPaper",
     "ForestDiffusion",
+    "GaussianRegression",
     "GeneMean",
     "HIVAE",
     "HIVAEGaussian",

@@ -10,11 +10,22 @@ import torch
 from torch import Tensor, nn
 
 
+def kinds(covariates: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Names of the categorical and of the continuous covariates, which are those of a float type.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> kinds(pd.DataFrame({"type": ["a", "b"], "age": [1.0, 2.0], "batch": [1, 2]}))
+    (['type', 'batch'], ['age'])
+    """
+    continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
+    return [key for key in covariates if key not in continuous], continuous
+
+
 @dataclass(frozen=True)
 class CovariateCoder:
     """Codes for categorical covariates, standard scores for continuous ones, as the training cells had them.
-
-    Columns of a float type are continuous, all others categorical.
 
     Attributes
     ----------
@@ -39,26 +50,24 @@ class CovariateCoder:
     @classmethod
     def fit(cls, covariates: pd.DataFrame) -> CovariateCoder:
         """Learn categories and moments from training cells."""
-        continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
+        categorical, continuous = kinds(covariates)
         return cls(
-            {
-                key: pd.Index(sorted(covariates[key].astype(str).unique()))
-                for key in covariates
-                if key not in continuous
-            },
+            {key: pd.Index(sorted(covariates[key].astype(str).unique())) for key in categorical},
             {key: _moments(covariates[key].to_numpy(float)) for key in continuous},
         )
 
+    def scores(self, covariates: pd.DataFrame) -> np.ndarray:
+        """Standard scores of the continuous covariates, (cells, continuous)."""
+        mean, sd = np.reshape(list(self.moments.values()), (-1, 2)).T
+        return (covariates[list(self.moments)].to_numpy(float) - mean) / sd
+
     def __call__(self, covariates: pd.DataFrame) -> tuple[Tensor, Tensor, Tensor]:
         """Codes (cells, categorical), scores (cells, continuous), and which cells have an unseen category (code 0)."""
-        n = len(covariates)
         codes = [index.get_indexer(covariates[key].astype(str)) for key, index in self.categories.items()]
-        codes = np.stack(codes, axis=1) if codes else np.zeros((n, 0), dtype=np.int64)
-        scores = [(covariates[key].to_numpy(float) - mean) / sd for key, (mean, sd) in self.moments.items()]
-        scores = np.stack(scores, axis=1) if scores else np.zeros((n, 0))
+        codes = np.stack(codes, axis=1) if codes else np.zeros((len(covariates), 0), dtype=np.int64)
         return (
             torch.as_tensor(codes.clip(0).astype(np.int64)),
-            torch.as_tensor(scores.astype(np.float32)),
+            torch.as_tensor(self.scores(covariates).astype(np.float32)),
             torch.as_tensor((codes < 0).any(axis=1)),
         )
 

@@ -36,7 +36,7 @@ class JointBaseline(Baseline):
 
     def _fit(self, cells: Cells, seed: int) -> None:
         self._train, self.n_train = cells, len(cells)
-        self._mean = cells.counts.sum(axis=0, dtype=np.float64) / cells.observed.sum(axis=0)
+        self._mean = cells.gene_means()
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         answer = np.tile(self._mean, (len(cells), 1))

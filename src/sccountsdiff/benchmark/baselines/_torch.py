@@ -111,6 +111,12 @@ class TorchBaseline(Baseline):
 
     max_gradient_norm: ClassVar[float] = 1.0
 
+    @property
+    def training_key(self) -> str | None:
+        """As of all methods; one with another network is never the same."""
+        key = super().training_key
+        return None if key is None else f"{type(self)._network.__qualname__} {key}"
+
     @abstractmethod
     def _network(self, cells: Cells) -> Network:
         """An untrained network for these training cells; statistics of the cells that it needs become its buffers."""

@@ -32,7 +32,7 @@ class LogValues(nn.Module):
 
     def __init__(self, cells: Cells):
         super().__init__()
-        self.register_buffer("gene_mean", torch.as_tensor(gene_means(cells)))
+        self.register_buffer("gene_mean", torch.as_tensor(cells.gene_means(), dtype=torch.float32))
         counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
         self.register_buffer("largest", self(counts, observed).max())
 
@@ -106,9 +106,3 @@ def _interpolate(table: Tensor, place: Tensor) -> Tensor:
     low = place.floor()
     high = place.ceil().clamp(max=table.shape[1] - 1)
     return torch.lerp(table.gather(1, low.long()), table.gather(1, high.long()), place - low)
-
-
-def gene_means(cells: Cells) -> np.ndarray:
-    """Mean of each gene over the cells in which it was observed, (genes,)."""
-    total = cells.counts.sum(axis=0, where=cells.observed, dtype=np.float64)
-    return (total / cells.observed.sum(axis=0).clip(1)).astype(np.float32)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -49,6 +49,34 @@ class Cells:
 
     def __getitem__(self, rows: np.ndarray | slice) -> Cells:
         return Cells(self.counts[rows], self.observed[rows], self.covariates.iloc[rows])
+
+    def gene_means(self) -> np.ndarray:
+        """Mean of each gene over the cells in which it is observed, (genes,); 0 if there are none.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> observed = np.array([[True, True], [False, True]])
+        >>> Cells(np.array([[3.0, 1.0], [0.0, 2.0]]), observed, pd.DataFrame(index=range(2))).gene_means()
+        array([3. , 1.5])
+        """
+        return self.counts.sum(axis=0, dtype=np.float64) / self.observed.sum(axis=0).clip(1)
+
+
+def sampling(default: Any) -> Any:
+    """A setting that only matters for imputation: methods that differ in such settings alone can share one fit.
+
+    Examples
+    --------
+    >>> @dataclass
+    ... class Method:
+    ...     n_hidden: int = 64
+    ...     n_steps: int = sampling(10)
+    >>> Method(), ["sampling" in setting.metadata for setting in fields(Method)]
+    (Method(n_hidden=64, n_steps=10), [False, True])
+    """
+    return field(default=default, metadata={"sampling": True})
 
 
 class Baseline(ABC):
@@ -215,7 +243,7 @@ class Baseline(ABC):
     def training_key(self) -> str | None:
         """What training depends on, as text; methods with the same key can share one fit.
 
-        Settings that only matter for imputation are fields with ``"sampling"`` in their metadata. ``None`` if there are none.
+        Settings that only matter for imputation are those made with ``sampling``. ``None`` if there are none.
         """
         settings = fields(self) if is_dataclass(self) else ()
         if not any("sampling" in setting.metadata for setting in settings):
@@ -291,6 +319,15 @@ def _checked_matrix(matrix: np.ndarray, shape: tuple[int, int], argument: str) -
 def register_baseline(method: type[Baseline]) -> type[Baseline]:
     """Class decorator: make a method known to the benchmark under its ``name``.
 
+    Parameters
+    ----------
+    method
+        Subclass of :class:`Baseline`.
+
+    Returns
+    -------
+    The class itself.
+
     Examples
     --------
     >>> @register_baseline
@@ -313,6 +350,15 @@ def register_baseline(method: type[Baseline]) -> type[Baseline]:
 def get_baseline(name: str) -> type[Baseline]:
     """The class of a registered method.
 
+    Parameters
+    ----------
+    name
+        Its name; :func:`~sccountsdiff.benchmark.list_methods` has all.
+
+    Returns
+    -------
+    A subclass of :class:`Baseline`.
+
     Examples
     --------
     >>> get_baseline("gene_mean")()
@@ -323,6 +369,11 @@ def get_baseline(name: str) -> type[Baseline]:
 
 def list_methods() -> pd.DataFrame:
     """All registered methods, one row each, with what they declare about themselves; naive ones first, generative ones last.
+
+    Returns
+    -------
+    Group, whether it draws, uses covariates and learns from incomplete cells, the extras and weights that it needs, and
+    what it does, by name of the method.
 
     Examples
     --------

@@ -11,7 +11,8 @@ from anndata import AnnData
 
 from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
+from sccountsdiff.benchmark.baselines._covariates import kinds
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.model import CountsDiffImputer
 
 
@@ -55,14 +56,14 @@ class CountsDiff(Baseline):
     observed_training: bool = True
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     train_kwargs: dict[str, Any] = field(default_factory=dict)
-    n_steps: int = field(default=15, metadata={"sampling": True})
-    known: str = field(default="clean", metadata={"sampling": True})
-    guidance: float = field(default=1.0, metadata={"sampling": True})
-    attrition: float = field(default=0.005, metadata={"sampling": True})
-    rounding: str | None = field(default=None, metadata={"sampling": True})
-    final: str = field(default="sample", metadata={"sampling": True})
-    n_resamples: int = field(default=1, metadata={"sampling": True})
-    batch_size: int = field(default=128, metadata={"sampling": True})
+    n_steps: int = sampling(15)
+    known: str = sampling("clean")
+    guidance: float = sampling(1.0)
+    attrition: float = sampling(0.005)
+    rounding: str | None = sampling(None)
+    final: str = sampling("sample")
+    n_resamples: int = sampling(1)
+    batch_size: int = sampling(128)
 
     name: ClassVar[str] = "countsdiff"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
@@ -71,8 +72,7 @@ class CountsDiff(Baseline):
     uses_mask: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
-        covariates = cells.covariates
-        self._categorical = [key for key in covariates if not pd.api.types.is_float_dtype(covariates[key])]
+        self._categorical, continuous = kinds(cells.covariates)
         # Cells are read as complete if all of them are, whatever those to impute are like.
         self._has_gaps = not cells.observed.all()
         adata = self._adata(cells, cells.observed)
@@ -80,7 +80,7 @@ class CountsDiff(Baseline):
             CountsDiffImputer.setup_anndata(
                 adata,
                 categorical_covariate_keys=self._categorical,
-                continuous_covariate_keys=[key for key in covariates if key not in self._categorical],
+                continuous_covariate_keys=continuous,
                 mask_layer="observed" if self._has_gaps else None,
             )
             self.model = CountsDiffImputer(
@@ -140,8 +140,8 @@ class CountsDiffMean(CountsDiff):
     True
     """
 
-    n_steps: int = field(default=1, metadata={"sampling": True})
-    final: str = field(default="mean", metadata={"sampling": True})
+    n_steps: int = sampling(1)
+    final: str = sampling("mean")
 
     name: ClassVar[str] = "countsdiff_mean"
     draws: ClassVar[bool] = False
@@ -152,6 +152,8 @@ class CountsDiffMean(CountsDiff):
 class CountsDiffPaper(CountsDiff):
     """CountsDiff as in the paper: gene-token transformer, no depth, RePaint with noised observed counts.
 
+    Settings are those of :class:`CountsDiff`, with other defaults.
+
     Examples
     --------
     >>> CountsDiffPaper().known
@@ -161,9 +163,9 @@ class CountsDiffPaper(CountsDiff):
     backbone: str = "transformer"
     head: str = "softplus"
     observed_training: bool = False
-    n_steps: int = field(default=19, metadata={"sampling": True})
-    known: str = field(default="noised", metadata={"sampling": True})
-    n_resamples: int = field(default=3, metadata={"sampling": True})
+    n_steps: int = sampling(19)
+    known: str = sampling("noised")
+    n_resamples: int = sampling(3)
 
     name: ClassVar[str] = "countsdiff_paper"
 
@@ -173,7 +175,8 @@ class CountsDiffPaper(CountsDiff):
 class Blackout(CountsDiffPaper):
     """Blackout diffusion: the paper's network on the discrete Fisher schedule, no attrition, no guidance.
 
-    Without guidance it has no use for covariates and is not shown them.
+    Without guidance it has no use for covariates and is not shown them. Settings are those of :class:`CountsDiff`, with
+    other defaults.
 
     Examples
     --------
@@ -182,8 +185,8 @@ class Blackout(CountsDiffPaper):
     """
 
     schedule: str = "blackout"
-    guidance: float = field(default=0.0, metadata={"sampling": True})
-    attrition: float = field(default=0.0, metadata={"sampling": True})
+    guidance: float = sampling(0.0)
+    attrition: float = sampling(0.0)
 
     name: ClassVar[str] = "blackout"
     uses_covariates: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.depth import batch_depth
+from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
 
 MEAN_RANGE = (1e-5, 1e6)
 DISPERSION_RANGE = (1e-4, 1e4)
@@ -24,28 +24,26 @@ class _DCANetwork(Network):
 
     Parameters
     ----------
-    counts
-        Training counts (cells, genes), for the moments of each gene.
+    cells
+        Training cells, for the moments of each gene.
     n_hidden
         Widths of the hidden layers.
     """
 
-    def __init__(self, counts: Tensor, n_hidden: tuple[int, ...]):
+    def __init__(self, cells: Cells, n_hidden: tuple[int, ...]):
         super().__init__()
-        self.register_buffer("mean", counts.mean(dim=0))
-        profiles = torch.log1p(counts / batch_depth(counts, torch.ones_like(counts, dtype=torch.bool), self.mean))
+        mean, profiles = log_profiles(cells)
         sd, center = torch.std_mean(profiles, dim=0, correction=0)
+        self.register_buffer("mean", mean)
         self.register_buffer("center", center)
         self.register_buffer("sd", torch.where(sd > 1e-6, sd, 1.0))
-        widths, layers = [counts.shape[1], *n_hidden], []
+        widths, layers = [len(mean), *n_hidden], []
         for n_in, n_out in zip(widths, widths[1:], strict=False):
             layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
         self.body = nn.Sequential(*layers)
-        self.log_mean, self.raw_dispersion, self.zero_logits = (
-            nn.Linear(widths[-1], counts.shape[1]) for _ in range(3)
-        )
+        self.log_mean, self.raw_dispersion, self.zero_logits = (nn.Linear(widths[-1], len(mean)) for _ in range(3))
         with torch.no_grad():  # training starts at the mean of each gene
-            self.log_mean.bias.copy_(self.mean.clamp_min(MEAN_RANGE[0]).log())
+            self.log_mean.bias.copy_(mean.clamp_min(MEAN_RANGE[0]).log())
 
     def loss(self, batch: Batch, player: int = 0) -> Tensor:
         """Minus the log-likelihood of all entries, zeros included, per entry."""
@@ -110,7 +108,7 @@ class DCA(TorchBaseline):
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
 
     def _network(self, cells: Cells) -> _DCANetwork:
-        return _DCANetwork(torch.as_tensor(cells.counts.astype(np.float32)), self.n_hidden)
+        return _DCANetwork(cells, self.n_hidden)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network

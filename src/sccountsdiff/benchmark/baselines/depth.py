@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sccountsdiff.benchmark.baselines.base import Cells
+
 PSEUDO_COUNT = 10.0
 
 
@@ -57,3 +59,21 @@ def batch_depth(counts: Tensor, observed: Tensor, expected: Tensor, pseudo_count
     due = torch.where(observed, expected, 0.0).sum(dim=1, keepdim=True)
     due = due + pseudo_count
     return torch.where(due > 0, (seen + pseudo_count) / due, 1.0)
+
+
+def log_profiles(cells: Cells) -> tuple[Tensor, Tensor]:
+    """Mean of each gene, (genes,), and log counts at the depth of an average cell, (cells, genes); 0 where not observed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> counts = np.array([[1.0, 2.0], [3.0, 6.0]])
+    >>> mean, logs = log_profiles(Cells(counts, counts > 0, pd.DataFrame(index=range(2))))
+    >>> depth = (3 + PSEUDO_COUNT) / (6 + PSEUDO_COUNT)
+    >>> mean.tolist(), [round(x, 3) for x in (depth * logs[0].expm1()).tolist()]
+    ([2.0, 4.0], [1.0, 2.0])
+    """
+    counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
+    mean = torch.as_tensor(cells.gene_means(), dtype=torch.float32)
+    return mean, torch.log1p(counts / batch_depth(counts, observed, mean))

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
+from sccountsdiff.benchmark.baselines._covariates import kinds
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 
 MAX_HOURS = 1.0
 """Trainings that are expected to take longer are refused unless they are asked for."""
@@ -69,8 +70,8 @@ class ForestDiffusion(Baseline):
     n_copies: int = 10
     n_trees: int = 50
     max_depth: int = 7
-    n_resamples: int = 5
-    jump_share: float = 0.1
+    n_resamples: int = sampling(5)
+    jump_share: float = sampling(0.1)
     n_jobs: int = 1
     allow_slow: bool = False
 
@@ -80,6 +81,13 @@ class ForestDiffusion(Baseline):
     uses_covariates: ClassVar[bool] = True
     uses_mask: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("forest",)
+
+    def __post_init__(self) -> None:
+        for setting, least in {"n_t": 2, "n_copies": 1, "n_trees": 1, "max_depth": 1, "n_resamples": 1}.items():
+            if getattr(self, setting) < least:
+                raise ValueError(f"{setting} must be at least {least}, found {getattr(self, setting)}.")
+        if not 0 < self.jump_share <= 1:
+            raise ValueError(f"jump_share must be above 0 and at most 1, found {self.jump_share}.")
 
     def expected_hours(self, n_cells: int, n_genes: int, n_covariates: int = 0) -> float:
         """Rough time of a training on one core.
@@ -103,11 +111,6 @@ class ForestDiffusion(Baseline):
         return self.n_t * self.n_trees * n_genes
 
     def _fit(self, cells: Cells, seed: int) -> None:
-        for setting, least in {"n_t": 2, "n_copies": 1, "n_trees": 1, "max_depth": 1, "n_resamples": 1}.items():
-            if getattr(self, setting) < least:
-                raise ValueError(f"{setting} must be at least {least}, found {getattr(self, setting)}.")
-        if not 0 < self.jump_share <= 1:
-            raise ValueError(f"jump_share must be above 0 and at most 1, found {self.jump_share}.")
         self._covariate_columns = _coded(cells.covariates).columns
         n_genes = cells.counts.shape[1]
         hours = self.expected_hours(len(cells), n_genes, len(self._covariate_columns))
@@ -162,5 +165,5 @@ def _coded(covariates: pd.DataFrame) -> pd.DataFrame:
     """Categories as columns of zeros and ones, floats as they are."""
     if covariates.empty:
         return covariates
-    categorical = [key for key in covariates if not pd.api.types.is_float_dtype(covariates[key])]
+    categorical, _ = kinds(covariates)
     return pd.get_dummies(covariates.astype(dict.fromkeys(categorical, str)), columns=categorical, dtype=np.float64)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.depth import batch_depth
+from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
 
 DISCRIMINATOR, GENERATOR = 0, 1
 NOISE = 0.01
@@ -171,9 +170,8 @@ class GAIN(TorchBaseline):
     def _network(self, cells: Cells) -> _GainNetwork:
         if not 0 <= self.hint_rate <= 1:
             raise ValueError(f"hint_rate must be between 0 and 1, found {self.hint_rate}.")
-        counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
-        mean = counts.sum(dim=0) / observed.sum(dim=0)
-        highest = torch.log1p(counts / batch_depth(counts, observed, mean)).amax(dim=0)
+        mean, logs = log_profiles(cells)
+        highest = logs.amax(dim=0)
         highest = torch.where(highest > 0, highest, 1.0)
         return _GainNetwork(mean, highest, self.n_hidden or len(mean), self.hint_rate, self.reconstruction)
 

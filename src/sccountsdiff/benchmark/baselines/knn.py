@@ -21,6 +21,15 @@ class KNNMean(Baseline):
     log counts over the genes observed in the cell. Their mean is brought to the observed total of the cell. A cell with
     nothing observed gets the mean of all training cells.
 
+    Parameters
+    ----------
+    n_neighbors
+        Training cells to average; all of them if there are fewer.
+    pseudo_count
+        Expected counts of an average cell that are added to each total, so that near-empty cells get a depth near 1.
+    batch_size
+        Cells whose distances are held in memory at a time.
+
     Examples
     --------
     >>> import numpy as np
@@ -41,7 +50,7 @@ class KNNMean(Baseline):
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, found {self.n_neighbors}.")
-        self._mean = cells.counts.mean(axis=0, dtype=np.float64)
+        self._mean = cells.gene_means()
         self._profiles = self._at_mean_depth(cells.counts, cells.observed)
         self._features = np.log1p(self._profiles)
 

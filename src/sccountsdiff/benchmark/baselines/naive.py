@@ -67,7 +67,7 @@ class ConditionalMean(Baseline):
             (np.ones(len(cells)), (row_of_cell, np.arange(len(cells))))
         )  # (combinations, cells)
         n_observed = members @ cells.observed
-        overall = cells.counts.sum(axis=0, dtype=np.float64) / cells.observed.sum(axis=0)
+        overall = cells.gene_means()
         means = np.divide(members @ cells.counts, n_observed, out=overall + 0 * n_observed, where=n_observed > 0)
         self._means = np.vstack([means, overall])  # the mean of all cells comes last
 
@@ -101,6 +101,11 @@ class ScaledConditionalMean(ConditionalMean):
 
     The depth is the observed total of the cell over what the conditional mean expects of its observed entries.
 
+    Parameters
+    ----------
+    pseudo_count
+        Expected counts that are added to both, so that near-empty cells get a depth near 1.
+
     Examples
     --------
     A cell with twice the expected count where it is observed has twice the expected count where it is not.
@@ -127,6 +132,8 @@ class ScaledConditionalMean(ConditionalMean):
 @dataclass(eq=False)
 class ScaledGeneMean(ScaledConditionalMean):
     """Mean of the gene over all training cells, times the depth of the cell.
+
+    Settings are those of :class:`ScaledConditionalMean`.
 
     Examples
     --------

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sccountsdiff.benchmark._masked_diffusion import MASK, REMASKING, Remasking, sample_masked
 from sccountsdiff.benchmark.baselines._count_classes import CountClasses
 from sccountsdiff.benchmark.baselines._covariates import CovariateEmbedding
-from sccountsdiff.benchmark.baselines._masked_diffusion import MASK, REMASKING, Remasking, sample_masked
 from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
-from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
 from sccountsdiff.diffusion import reverse_walk
 from sccountsdiff.nn.mlp import AdaptiveBlock
 
@@ -174,12 +174,12 @@ class ReMDM(TorchBaseline):
     rank: int = 6
     dropout: float = 0.1
     p_uncond: float = 0.2
-    n_steps: int = 32
-    remasking: Remasking = "rescale"
-    eta: float = 0.02
-    guidance: float = 1.0
-    known: Literal["clean", "noised"] = "clean"
-    n_resamples: int = 1
+    n_steps: int = sampling(32)
+    remasking: Remasking = sampling("rescale")
+    eta: float = sampling(0.02)
+    guidance: float = sampling(1.0)
+    known: Literal["clean", "noised"] = sampling("clean")
+    n_resamples: int = sampling(1)
     max_epochs: int = 50
     ema_decay: float | None = 0.99
 

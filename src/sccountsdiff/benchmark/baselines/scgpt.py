@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import lightning.pytorch as pl
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark.baselines._masking import MaskedAutoEncoder, hide, pack
 from sccountsdiff.benchmark.baselines._scgpt import Checkpoint, SCGPTTransformer
 from sccountsdiff.benchmark.baselines._torch import Batch, Network
@@ -161,8 +158,8 @@ class SCGPTPretrained(SCGPT):
             raise ValueError(f"{self.name} needs weights: give the folder of a released checkpoint as weights_path.")
         checkpoint = Checkpoint.read(self.weights_path)
         known = self._known_genes(checkpoint)
-        expressed = ((cells.counts > 0) & cells.observed).sum(axis=0) / cells.observed.sum(axis=0).clip(1)
-        self.expressed = torch.as_tensor(expressed.astype(np.float32))
+        expressed = replace(cells, counts=cells.counts > 0).gene_means()
+        self.expressed = torch.as_tensor(expressed, dtype=torch.float32)
         return HiddenValues(
             checkpoint.transformer(self.genes),
             BinnedValues(cells, checkpoint.settings["n_bins"]),
@@ -182,15 +179,6 @@ class SCGPTPretrained(SCGPT):
                 f"{' ...' if len(unknown) > 10 else ''}. Rename or drop them, or set unknown_genes='mean'."
             )
         return ~self.genes.isin(unknown)
-
-    def _train(self, cells: Cells, seed: int) -> None:
-        if self.max_epochs > 0:
-            return super()._train(cells, seed)
-        with quiet():
-            trainer = pl.Trainer(logger=False, enable_checkpointing=False, **self.trainer_kwargs)
-        self.history = pd.DataFrame()
-        self.network.to(trainer.strategy.root_device).eval()
-        return None
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         counts = super()._fill(batch, sites, generator)

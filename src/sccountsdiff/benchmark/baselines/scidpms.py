@@ -6,15 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from sccountsdiff.benchmark.baselines._gaussian import add_noise, draw, signal_shares
 from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
-from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.depth import batch_depth
+from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
+from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
 from sccountsdiff.nn import TimeEmbedding
 
 N_CHANNELS = 4
@@ -197,9 +196,9 @@ class ScIDPMs(TorchBaseline):
     group_size: int = 25
     n_levels: int = 50
     noise_schedule: str = "quadratic"
-    n_steps: int = 50
-    eta: float = 0.0
-    n_imputations: int = 1
+    n_steps: int = sampling(50)
+    eta: float = sampling(0.0)
+    n_imputations: int = sampling(1)
     max_epochs: int = 50
     batch_size: int = 64
     lr: float = 2e-3
@@ -224,9 +223,8 @@ class ScIDPMs(TorchBaseline):
         self._shares = signal_shares(self.n_levels, self.noise_schedule)
 
     def _network(self, cells: Cells) -> ScIDPMsNetwork:
-        counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
-        mean = counts.sum(dim=0) / observed.sum(dim=0)
-        logs = torch.log1p(counts / batch_depth(counts, observed, mean))  # 0 where not observed
+        observed = torch.as_tensor(cells.observed)
+        mean, logs = log_profiles(cells)
         centre = logs.sum(dim=0) / observed.sum(dim=0)
         spread = (torch.where(observed, (logs - centre) ** 2, 0.0).sum(dim=0) / observed.sum(dim=0)).sqrt()
         spread = torch.where(spread > 0, spread, 1.0)

@@ -14,7 +14,8 @@ from anndata import AnnData
 from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark._scvi import fit_scvi
 from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
+from sccountsdiff.benchmark.baselines._covariates import CovariateCoder
+from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.metrics.inputs import blocks
 
@@ -31,8 +32,8 @@ class SCVIBaseline(Baseline):
     observed genes. One sample is the mean over ``n_posterior`` such draws; more samples are negative-binomial draws, each
     from its own latent cell.
 
-    Covariates of a float type enter as continuous, all others as categorical. A category that was not seen in training
-    is replaced by the most common one.
+    Covariates of a float type enter as continuous, as standard scores; all others as categorical. A category that was not
+    seen in training is replaced by the most common one.
 
     Parameters
     ----------
@@ -67,9 +68,9 @@ class SCVIBaseline(Baseline):
     n_hidden: int = 128
     n_layers: int = 1
     max_epochs: int | None = None
-    n_posterior: int = field(default=10, metadata={"sampling": True})
-    n_rounds: int = field(default=1, metadata={"sampling": True})
-    pseudo_count: float = field(default=PSEUDO_COUNT, metadata={"sampling": True})
+    n_posterior: int = sampling(10)
+    n_rounds: int = sampling(1)
+    pseudo_count: float = sampling(PSEUDO_COUNT)
     batch_size: int = 128
     train_kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -84,14 +85,12 @@ class SCVIBaseline(Baseline):
             raise ValueError("All training cells are empty; scVI needs cells with counts.")
         counts, covariates = cells.counts, cells.covariates
         self._mean_depth = counts.sum(axis=1, dtype=np.float64).mean()
-        self._continuous = [key for key in covariates if pd.api.types.is_float_dtype(covariates[key])]
-        self._categories = {
-            key: covariates[key].astype(str).value_counts().index for key in covariates if key not in self._continuous
-        }
+        self.coder = CovariateCoder.fit(covariates)
+        self._most_common = {key: covariates[key].astype(str).value_counts().index[0] for key in self.coder.categories}
         self.model = fit_scvi(
             self._adata(counts, covariates),
-            categorical_covariate_keys=list(self._categories),
-            continuous_covariate_keys=self._continuous,
+            categorical_covariate_keys=list(self.coder.categories),
+            continuous_covariate_keys=list(self.coder.moments),
             model_kwargs={"n_latent": self.n_latent, "n_hidden": self.n_hidden, "n_layers": self.n_layers},
             train_kwargs={"max_epochs": self.max_epochs, **self.train_kwargs},
             batch_size=self.batch_size,
@@ -134,12 +133,13 @@ class SCVIBaseline(Baseline):
 
     def _adata(self, counts: np.ndarray, covariates: pd.DataFrame) -> AnnData:
         obs = covariates.copy()
-        for key, categories in self._categories.items():
+        obs[list(self.coder.moments)] = self.coder.scores(covariates)
+        for key, categories in self.coder.categories.items():
             values = obs[key].astype(str)
             unseen = ~values.isin(categories)
             if unseen.any():
                 logger.warning("%d cells have a %s that scVI did not see in training.", unseen.sum(), key)
-            obs[key] = values.mask(unseen, categories[0]).astype("category")
+            obs[key] = values.mask(unseen, self._most_common[key]).astype("category")
         return AnnData(counts.astype(np.float32), obs=obs, var=pd.DataFrame(index=self.genes))
 
 
@@ -157,6 +157,6 @@ class SCVIRefined(SCVIBaseline):
     5
     """
 
-    n_rounds: int = field(default=5, metadata={"sampling": True})
+    n_rounds: int = sampling(5)
 
     name: ClassVar[str] = "scvi_refined"

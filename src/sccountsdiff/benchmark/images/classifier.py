@@ -73,6 +73,10 @@ def train_classifier(data: CountImages, *, n_epochs: int = 15, seed: int = 0, de
     device
         Where to train.
 
+    Returns
+    -------
+    The trained classifier, in evaluation mode.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.images import load_images

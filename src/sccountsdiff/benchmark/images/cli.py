@@ -32,6 +32,7 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     )
     images.add_argument("--images", type=int, default=500, help="images drawn for each score (default: 500)")
     images.add_argument("--weights", help="weights of Inception (default: in torch hub's cache)")
+    images.add_argument("--download-weights", action="store_true", help="fetch them into that cache (95 MB)")
     images.add_argument("--resume", action="store_true", help="go on with an interrupted training in --output")
     images.add_argument("--accelerator", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
     images.add_argument("--devices", default="auto", help="of Lightning's trainer (default: auto)")
@@ -62,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.output,
         run_studies=arguments.studies,
         weights_path=arguments.weights,
+        download_weights=arguments.download_weights,
         n_images=arguments.images,
         resume=arguments.resume,
         n_workers=arguments.workers,

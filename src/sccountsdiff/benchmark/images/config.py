@@ -136,6 +136,10 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     **changes
         Settings to change; ``None`` leaves one as it is.
 
+    Returns
+    -------
+    The settings.
+
     Examples
     --------
     >>> load_config("cifar10_cosine", n_steps=10).n_steps
@@ -163,6 +167,13 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
 
 def save_config(config: ImageConfig, path: str | Path) -> None:
     """Write settings to a YAML file.
+
+    Parameters
+    ----------
+    config
+        Settings.
+    path
+        File to write.
 
     Examples
     --------

@@ -29,6 +29,22 @@ class CountImages(Dataset):
         Names of the classes, or of the attributes if ``multi_label``.
     multi_label
         Whether an image has any number of attributes (a row of zeros and ones) instead of one class.
+
+    Examples
+    --------
+    A set of your own says what it is, and how many images it has:
+
+    >>> import torch
+    >>> class Black(CountImages):
+    ...     shape, max_count, names = (1, 8, 8), 255, ("black",)
+    ...
+    ...     def __len__(self):
+    ...         return 10
+    ...
+    ...     def __getitem__(self, index):
+    ...         return torch.zeros(self.shape, dtype=torch.uint8), torch.tensor(0)
+    >>> first_images(Black(), 3)[0].shape
+    torch.Size([3, 1, 8, 8])
     """
 
     shape: tuple[int, int, int]
@@ -95,6 +111,13 @@ class ArrayImages(CountImages):
 class Splits:
     """Images to train on, and images that are never trained on.
 
+    Parameters
+    ----------
+    train
+        Images to train on.
+    heldout
+        Images that are never trained on.
+
     Examples
     --------
     >>> import numpy as np
@@ -119,6 +142,10 @@ def load_images(name: str, path: str | Path | None = None, *, download: bool = F
     download
         Fetch CIFAR-10 into the folder ``path`` if it is not there.
 
+    Returns
+    -------
+    Training and held-out images.
+
     Examples
     --------
     >>> load_images("digits").train.shape  # doctest: +SKIP
@@ -129,6 +156,19 @@ def load_images(name: str, path: str | Path | None = None, *, download: bool = F
 
 def first_images(data: CountImages, n: int, start: int = 0) -> tuple[Tensor, Tensor]:
     """Images ``start`` to ``start + n`` (fewer if there are not as many) and their conditions, as two tensors.
+
+    Parameters
+    ----------
+    data
+        The set of images.
+    n
+        How many.
+    start
+        Position of the first.
+
+    Returns
+    -------
+    Images ``(images, channels, height, width)``, and their classes or attributes.
 
     Examples
     --------
@@ -143,6 +183,17 @@ def first_images(data: CountImages, n: int, start: int = 0) -> tuple[Tensor, Ten
 
 def pixel_moments(data: CountImages, n: int = 10_000) -> tuple[Tensor, Tensor]:
     """Mean and variance of each pixel, over ``n`` images spread evenly through the set.
+
+    Parameters
+    ----------
+    data
+        The set of images.
+    n
+        How many images to look at, at most.
+
+    Returns
+    -------
+    Mean and variance, each ``(channels, height, width)``.
 
     Examples
     --------

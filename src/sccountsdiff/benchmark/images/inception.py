@@ -165,6 +165,10 @@ def load_inception(weights_path: str | Path | None = None, *, download: bool = F
     download
         Fetch it into the cache if it is not there (95 MB).
 
+    Returns
+    -------
+    The network, in evaluation mode.
+
     Examples
     --------
     >>> import torch

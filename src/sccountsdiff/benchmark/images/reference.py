@@ -27,6 +27,10 @@ def heldout_losses(model: ImageDiffusion, data: CountImages, n: int = 1000) -> d
     n
         At most this many of them.
 
+    Returns
+    -------
+    The losses ``network``, ``pixel_mean`` and ``linear_guess``.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.images import load_config, load_images

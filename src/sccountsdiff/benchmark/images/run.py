@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
-from torch import Tensor, nn
+from torch import nn
 
 from sccountsdiff.benchmark.images import studies
 from sccountsdiff.benchmark.images.classifier import train_classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import Splits, first_images
-from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.inception import load_inception
-from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
+from sccountsdiff.benchmark.images.pictures import plot_histories
 from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import Judge
-from sccountsdiff.benchmark.images.studies import N_EVALUATED, Trial
-from sccountsdiff.benchmark.images.training import ImageDiffusion, default_device, train
+from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.images.training import default_device, train
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -37,6 +37,7 @@ def run_images(
     run_studies: Sequence[str] = (),
     features: nn.Module | None = None,
     weights_path: str | Path | None = None,
+    download_weights: bool = False,
     n_images: int = 500,
     resume: bool = False,
     **train_kwargs: Any,
@@ -62,6 +63,8 @@ def run_images(
         which also says how often the digit asked for is found, and Inception for the others.
     weights_path
         File with the weights of Inception; by default in torch hub's cache. Without them there are no scores.
+    download_weights
+        Fetch them into that cache if they are not there.
     n_images
         Images drawn for each score.
     resume
@@ -89,11 +92,13 @@ def run_images(
     own_classifier = features is None and config.dataset == "digits"
     device = train_kwargs.setdefault("accelerator", default_device())
     classifier = train_classifier(splits.train, seed=config.seed, device=device) if own_classifier else None
-    judge = _judge(splits, features or classifier, weights_path, device)
+    judge = _judge(splits, features or classifier, weights_path, download_weights, device)
     if run_studies and judge is None:
         raise ValueError("The studies need scores, and these the weights of Inception or another feature network.")
     output.mkdir(parents=True, exist_ok=True)
-    evaluate = _evaluation(splits, judge, output, min(n_images, N_EVALUATED))
+    n_evaluated = min(n_images, N_EVALUATED)
+    conditions = studies.conditions_like(splits.train, n_evaluated) if config.conditional else n_evaluated
+    evaluate = evaluation(conditions, judge, output)
     model = train(config, splits, output, evaluate=evaluate, resume=resume, **train_kwargs)
     drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed}
     if "schedules" in run_studies:
@@ -122,29 +127,15 @@ def run_images(
     return scores
 
 
-def _judge(splits: Splits, features: nn.Module | None, weights_path: str | Path | None, device: str) -> Judge | None:
+def _judge(
+    splits: Splits, features: nn.Module | None, weights_path: str | Path | None, download_weights: bool, device: str
+) -> Judge | None:
     if features is None:
         try:
-            features = load_inception(weights_path)
+            features = load_inception(weights_path, download=download_weights)
         except FileNotFoundError as error:
             if weights_path is not None:
                 raise
             logger.warning("No Frechet distance and no inception score: %s", error)
             return None
     return Judge(features, splits.train, device=device)
-
-
-def _evaluation(
-    splits: Splits, judge: Judge | None, output: Path, n_images: int
-) -> Callable[[ImageDiffusion, int], dict[str, float]]:
-    """What is done at every evaluation during training: a grid of images and, if there is a judge, their scores."""
-
-    def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
-        conditional = model.config.conditional
-        images: Tensor = generate(model, studies.conditions_like(splits.train, n_images) if conditional else n_images)
-        save_grid(images[:100], output / f"step_{step:07d}.png", 10, max_count=model.max_count)
-        scores = {} if judge is None else judge.score(images)
-        logger.info("Step %d: %s", step, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "drawn")
-        return scores
-
-    return evaluate

@@ -109,6 +109,17 @@ class Judge:
 def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:
     """Inception score and its standard deviation over ``n_splits`` parts.
 
+    Parameters
+    ----------
+    logits
+        Class scores of each image, ``(images, classes)``.
+    n_splits
+        Parts, each of which is scored by itself.
+
+    Returns
+    -------
+    Mean and standard deviation over the parts.
+
     Examples
     --------
     Certain about every image, and all ten classes equally often:

@@ -16,6 +16,7 @@ from torch import Tensor
 from sccountsdiff.benchmark.images.classifier import Classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
+from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import Judge
@@ -26,13 +27,16 @@ ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
 SCHEDULES = ("cosine", "fisher", "blackout")
 
 
-N_EVALUATED = 200
-"""Images drawn at each evaluation during training, at most."""
-
-
 @dataclass(frozen=True)
 class Trial:
     """One way to draw images. ``guidance=None`` draws without a condition.
+
+    Parameters
+    ----------
+    guidance
+        Guidance scale; ``None``: without a condition.
+    attrition
+        Attrition, eta of the ``rescale`` schedule.
 
     Examples
     --------
@@ -50,6 +54,17 @@ TABLE = (Trial(None, 0.0), Trial(1.0, 0.01), Trial(2.0, 0.02))
 
 def conditions_like(data: CountImages, n: int) -> Tensor:
     """Conditions to draw ``n`` images with: all classes equally often, or the attributes of as many images.
+
+    Parameters
+    ----------
+    data
+        The set of images.
+    n
+        Number of conditions.
+
+    Returns
+    -------
+    A class for each image, or a row of attributes.
 
     Examples
     --------
@@ -137,6 +152,19 @@ def guidance(
 ) -> pd.DataFrame:
     """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
+    Parameters
+    ----------
+    model, judge, data
+        As in :func:`~sccountsdiff.benchmark.images.studies.compare`.
+    values
+        Guidance scales.
+    **kwargs
+        Further arguments of :func:`~sccountsdiff.benchmark.images.studies.compare`.
+
+    Returns
+    -------
+    One row for each value.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
@@ -153,6 +181,19 @@ def attrition(
     model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = ATTRITIONS, **kwargs: Any
 ) -> pd.DataFrame:
     """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
+
+    Parameters
+    ----------
+    model, judge, data
+        As in :func:`~sccountsdiff.benchmark.images.studies.compare`.
+    values
+        Attritions.
+    **kwargs
+        Further arguments of :func:`~sccountsdiff.benchmark.images.studies.compare`.
+
+    Returns
+    -------
+    One row for each value.
 
     Examples
     --------
@@ -179,13 +220,14 @@ def schedules(
 ) -> pd.DataFrame:
     """Train a model with each schedule and draw from it in the ways of the paper's Table 1.
 
-    Writes ``schedules.csv`` and the training curves ``schedules.png`` into ``output``, and each training into a folder
-    of its own there. A schedule whose training has been finished there is not trained again.
+    Writes ``schedules.csv`` and the training curves ``schedules.png`` into ``output``. The schedule of the settings is
+    trained in ``output`` itself, where :func:`~sccountsdiff.benchmark.images.run_images` trains it too, each other one in
+    a folder of its own there. A schedule whose training has been finished is not trained again.
 
     Parameters
     ----------
     config
-        Settings, but for the schedule.
+        Settings; each training replaces the schedule.
     splits
         Images.
     judge
@@ -201,6 +243,10 @@ def schedules(
     **compare_kwargs
         Arguments of :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
+    Returns
+    -------
+    One row for each schedule and trial; an empty table in processes that only help to train.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
@@ -212,15 +258,14 @@ def schedules(
     ['uncond', 1.0, 2.0]
     """
     output = Path(output)
-    n_images, n_steps = min(compare_kwargs.get("n_images", N_EVALUATED), N_EVALUATED), compare_kwargs.get("n_steps")
-
-    def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
-        # As the paper's curves: without condition, without attrition.
-        return judge.score(generate(model, n_images, n_steps=n_steps))
-
-    options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
-    folders = {name: output / f"schedule_{name}" for name in names}
-    models = [train(dataclasses.replace(config, schedule=name), splits, folders[name], **options) for name in names]
+    n_evaluated = min(compare_kwargs.get("n_images", N_EVALUATED), N_EVALUATED)
+    conditions = conditions_like(splits.train, n_evaluated) if config.conditional else n_evaluated
+    folders = {name: output if name == config.schedule else output / f"schedule_{name}" for name in names}
+    models = []
+    for name, folder in folders.items():
+        evaluate = evaluation(conditions, judge, folder, compare_kwargs.get("n_steps"))
+        options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
+        models.append(train(dataclasses.replace(config, schedule=name), splits, folder, **options))
     if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
         return pd.DataFrame()
     plot_histories({name: pd.read_csv(folders[name] / "history.csv") for name in names}, output / "schedules.png")
@@ -232,6 +277,21 @@ def schedules(
 
 def class_grid(model: ImageDiffusion, path: str | Path, *, n_columns: int = 10, **generate_kwargs: Any) -> Tensor:
     """Draw a row of images for each class (or each attribute alone) into a PNG; returns them.
+
+    Parameters
+    ----------
+    model
+        Trained model.
+    path
+        File to write.
+    n_columns
+        Images in a row.
+    **generate_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.generate`, such as ``n_steps`` or ``seed``.
+
+    Returns
+    -------
+    The images, row by row.
 
     Examples
     --------
@@ -260,6 +320,23 @@ def attrition_grid(
     **generate_kwargs: Any,
 ) -> Tensor:
     """Draw a row of images for each attrition into a PNG: more of it makes them smoother; returns them.
+
+    Parameters
+    ----------
+    model
+        Trained model.
+    path
+        File to write.
+    values
+        Attritions.
+    n_columns
+        Images in a row.
+    **generate_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.generate`, such as ``n_steps`` or ``seed``.
+
+    Returns
+    -------
+    The images, row by row.
 
     Examples
     --------

@@ -23,7 +23,7 @@ from sccountsdiff.benchmark.images.data import CountImages, Splits, pixel_moment
 from sccountsdiff.benchmark.images.network import ImageDenoiser
 from sccountsdiff.benchmark.images.stream import StepBatches
 from sccountsdiff.diffusion import Prediction, count_loss, get_schedule, thin
-from sccountsdiff.training import BestAverage
+from sccountsdiff.training import BestAverage, warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
@@ -150,14 +150,7 @@ class ImageDiffusion(pl.LightningModule):
         """Adam with linear warm-up, then a constant learning rate or one that falls along a cosine."""
         config = self.config
         optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
-
-        def share(step: int) -> float:
-            decay = 0.5 * (1 + math.cos(math.pi * min(step / config.n_steps, 1)))
-            rise = min((step + 1) / max(config.n_warmup_steps, 1), 1)
-            return rise * (config.lr_final + (1 - config.lr_final) * decay)
-
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return warm_up_and_decay(optimizer, config.n_steps, config.n_warmup_steps, config.lr_final)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what is needed to build the model again."""
@@ -404,6 +397,10 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDif
         A ``.ckpt`` file written by :func:`train`.
     device
         Where to put it.
+
+    Returns
+    -------
+    The model, in evaluation mode.
 
     Examples
     --------

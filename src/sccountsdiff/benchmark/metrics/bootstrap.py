@@ -34,6 +34,10 @@ def bootstrap_se(
         What the metric needs, by name: matrices with one row per cell, and ``draws`` at the sites. The sites of a cell and
         its draws stay together.
 
+    Returns
+    -------
+    The standard deviation: an estimate of the standard error of the metric.
+
     Examples
     --------
     >>> import numpy as np

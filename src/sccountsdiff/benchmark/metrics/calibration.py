@@ -111,6 +111,10 @@ def coverage(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, level: 
     seed
         Seed of the randomisation of ties.
 
+    Returns
+    -------
+    The share, between 0 and 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -135,6 +139,10 @@ def coverage_gap(
     ----------
     truth, draws, sites, level, seed
         As in :func:`coverage`.
+
+    Returns
+    -------
+    The difference, 0 at best.
 
     Examples
     --------

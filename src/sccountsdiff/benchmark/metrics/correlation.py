@@ -25,6 +25,10 @@ def pearson(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
 
+    Returns
+    -------
+    Between -1 and 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -45,6 +49,10 @@ def spearman(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float
         Counts (cells, genes).
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
+
+    Returns
+    -------
+    Between -1 and 1.
 
     Examples
     --------

@@ -29,6 +29,10 @@ def molecule_mse(denoised: Matrix, held_out: Matrix) -> float:
     held_out
         Counts of the part that was not seen.
 
+    Returns
+    -------
+    The error, 0 at best.
+
     Examples
     --------
     >>> import numpy as np
@@ -57,6 +61,10 @@ def molecule_poisson(denoised: Matrix, held_out: Matrix, *, share: float = 0.9, 
         Share of the molecules that was seen: ``mu`` is ``denoised * (1 - share) / share``.
     floor
         Means below it are raised to it.
+
+    Returns
+    -------
+    The mean loss; lower is better, and it may be negative.
 
     Examples
     --------

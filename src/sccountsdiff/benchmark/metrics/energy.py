@@ -20,6 +20,10 @@ def energy_distance(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
 
+    Returns
+    -------
+    The distance, 0 at best.
+
     Examples
     --------
     >>> import numpy as np

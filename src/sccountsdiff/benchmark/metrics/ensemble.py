@@ -24,6 +24,10 @@ def crps(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray) -> float:
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
 
+    Returns
+    -------
+    The mean score in counts; lower is better, 0 at best.
+
     Examples
     --------
     >>> import numpy as np

@@ -33,6 +33,10 @@ def scfid(truth_embedding: np.ndarray, imputed_embedding: np.ndarray) -> float:
     truth_embedding, imputed_embedding
         Embedded cells (cells, dimensions), see :func:`embed`.
 
+    Returns
+    -------
+    The squared distance, 0 at best.
+
     Examples
     --------
     A shift by 3 in each of two dimensions:
@@ -83,6 +87,10 @@ def train_embedder(
     **train_kwargs
         Further arguments of :meth:`scvi.model.SCVI.train`.
 
+    Returns
+    -------
+    The trained model, for :func:`embed`.
+
     Examples
     --------
     >>> import numpy as np
@@ -111,6 +119,10 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
     genes
         Gene names of the cells, spelt as in the model.
 
+    Returns
+    -------
+    The model, for :func:`embed`.
+
     Examples
     --------
     >>> import numpy as np
@@ -134,7 +146,8 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
             raise ValueError(
                 f"None of the {len(genes)} genes is known to the model at {str(path)!r}, which has names like {known[0]!r}."
             )
-        logger.info("%d of %d genes are known to the model at %s.", len(shared), len(genes), path)
+        if len(shared) < len(genes):
+            logger.info("%d of %d genes are known to the model at %s.", len(shared), len(genes), path)
         probe = AnnData(sparse.csr_matrix((1, len(genes)), dtype=np.float32), var=pd.DataFrame(index=genes))
         SCVI.prepare_query_anndata(probe, str(path))
         model = SCVI.load_query_data(probe, str(path))
@@ -153,6 +166,10 @@ def embed(counts: np.ndarray, model: SCVI, genes: pd.Index | None = None) -> np.
         From :func:`train_embedder` or :func:`load_embedder`.
     genes
         Names of the columns; by default the genes of the model, in its order.
+
+    Returns
+    -------
+    The positions.
 
     Examples
     --------

@@ -37,6 +37,10 @@ def mmd(
     seed
         Seed of the choice of cells.
 
+    Returns
+    -------
+    The discrepancy, 0 at best.
+
     Examples
     --------
     >>> import numpy as np

@@ -25,6 +25,10 @@ def poisson_loss(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray, *, f
     floor
         Means below it are raised to it: a mean of 0 would make any positive count impossible.
 
+    Returns
+    -------
+    The mean loss; lower is better, and it may be negative.
+
     Examples
     --------
     >>> import numpy as np
@@ -61,6 +65,10 @@ def nb_log_score(
         Inverse dispersion: a number, one per gene, or (cells, genes). By default fitted, see above.
     floor
         Means below it are raised to it.
+
+    Returns
+    -------
+    The mean score in nats; lower is better.
 
     Examples
     --------

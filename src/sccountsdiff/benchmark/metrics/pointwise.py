@@ -22,6 +22,10 @@ def rmse(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
 
+    Returns
+    -------
+    The error in counts, 0 at best.
+
     Examples
     --------
     >>> import numpy as np
@@ -43,6 +47,10 @@ def mae(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
 
+    Returns
+    -------
+    The error in counts, 0 at best.
+
     Examples
     --------
     >>> import numpy as np
@@ -62,6 +70,10 @@ def bias(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
         Counts (cells, genes).
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
+
+    Returns
+    -------
+    In counts; above 0 if too much is filled in.
 
     Examples
     --------
@@ -85,6 +97,10 @@ def r2(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
         Counts (cells, genes).
     sites
         Boolean (cells, genes), ``True`` where the entry was hidden.
+
+    Returns
+    -------
+    1 at best; below 0 if worse than the mean of the hidden counts of the cell.
 
     Examples
     --------

@@ -70,6 +70,21 @@ def register_metric(
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Decorator that makes a function of arrays known as a metric, and returns it unchanged.
 
+    Parameters
+    ----------
+    name
+        Name in tables and for ``metrics=``.
+    direction
+        Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
+    needs
+        Names of the arguments of the function, see :class:`Metric`.
+    group
+        Where it stands in a table.
+
+    Returns
+    -------
+    A decorator that returns the function as it is.
+
     Examples
     --------
     >>> @register_metric("worst_error", direction="lower")
@@ -89,6 +104,15 @@ def register_metric(
 def get_metric(name: str) -> Metric:
     """The metric registered under a name.
 
+    Parameters
+    ----------
+    name
+        A registered name.
+
+    Returns
+    -------
+    The metric.
+
     Examples
     --------
     >>> get_metric("spearman").direction
@@ -99,6 +123,10 @@ def get_metric(name: str) -> Metric:
 
 def list_metrics() -> pd.DataFrame:
     """All registered metrics, one row each.
+
+    Returns
+    -------
+    A table with the columns ``group``, ``direction``, ``needs`` and ``summary``.
 
     Examples
     --------

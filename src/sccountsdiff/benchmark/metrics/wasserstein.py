@@ -24,6 +24,10 @@ def sliced_wasserstein(truth: np.ndarray, imputed: np.ndarray, *, n_projections:
     seed
         Seed of the directions.
 
+    Returns
+    -------
+    The distance, 0 at best.
+
     Examples
     --------
     In one dimension all directions are alike:

@@ -116,6 +116,10 @@ def load_fetus(
     share
         Share of the cells to read, at random.
 
+    Returns
+    -------
+    The data set, with the type of each cell as its label.
+
     Examples
     --------
     >>> load_fetus("nowhere.h5ad")
@@ -142,6 +146,10 @@ def load_heart(
     ----------
     path, columns, gene_column, share
         As in :func:`load_fetus`.
+
+    Returns
+    -------
+    The data set, with the type of each cell as its label.
 
     Examples
     --------

@@ -23,6 +23,10 @@ def published(name: str) -> pd.DataFrame:
     name
         Name of its recipe.
 
+    Returns
+    -------
+    A row for each row of the table.
+
     Examples
     --------
     >>> table = published("fetus_mcar").set_index(["method", "n_samples"])

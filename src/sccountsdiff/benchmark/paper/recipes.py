@@ -152,6 +152,11 @@ class Recipe(ABC):
 class Comparison(Recipe):
     """A table of methods.
 
+    Attributes
+    ----------
+    rows
+        Rows of the table; all other attributes are those of :class:`Recipe`.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.paper import heart_mcar
@@ -179,6 +184,15 @@ class Comparison(Recipe):
 @dataclass(frozen=True)
 class Ablation(Recipe):
     """A table of settings of CountsDiff.
+
+    Attributes
+    ----------
+    sweep
+        Function of ``sccountsdiff.benchmark.sweeps`` that varies the setting.
+    options
+        Its arguments.
+    n_steps
+        Optimiser steps of the training; all other attributes are those of :class:`Recipe`.
 
     Examples
     --------

@@ -56,6 +56,15 @@ class Budget:
 class Row:
     """A row of a table: its name there, the method, and its settings.
 
+    Attributes
+    ----------
+    name
+        Name in the paper's table.
+    registered
+        Name under which the method is registered.
+    settings
+        The method's settings, as a function of the budget.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark.paper.atlases import FETUS

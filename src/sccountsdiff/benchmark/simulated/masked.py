@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from sccountsdiff.benchmark._masked_diffusion import MASK, State, masked_step
 from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP, n_parameters
 from sccountsdiff.diffusion import reverse_walk
 
@@ -121,14 +123,16 @@ def unmask(
     >>> unmask(always_two, torch.zeros(1, 4), n_steps=3).tolist()
     [[2.0, 2.0, 2.0, 2.0]]
     """
-    x, is_masked = empty.clone(), torch.ones_like(empty, dtype=torch.bool)
+
+    def law_at(t: float, codes: Tensor, entries: Tensor) -> Tensor:
+        rows = entries.any(dim=1)  # the network is asked about these only
+        codes = codes[rows]
+        times = torch.full((len(codes),), t, dtype=empty.dtype, device=empty.device)
+        return log_law(codes.clamp_min(0).to(empty), codes == MASK, times)[entries[rows]]
+
+    everywhere = torch.ones_like(empty, dtype=torch.bool)
+    state = State(torch.full_like(empty, MASK, dtype=torch.long), torch.ones_like(empty))
     for move in reverse_walk(n_steps):
-        drawn = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype)
-        reveal = is_masked & (drawn < (move.t - move.s) / move.t)
-        rows = reveal.any(dim=1)  # the network is asked about these only
-        if rows.any():
-            t = torch.full((int(rows.sum()),), move.t, dtype=x.dtype, device=x.device)
-            law = log_law(x[rows], is_masked[rows], t)[reveal[rows]].exp()
-            x[reveal] = torch.multinomial(law, 1, generator=generator)[:, 0].to(x)
-            is_masked &= ~reveal
-    return x
+        law = partial(law_at, move.t, state.codes)
+        state = masked_step(law, state, everywhere, (move.t - move.s) / move.t, generator=generator)
+    return state.codes.to(empty)

@@ -22,6 +22,10 @@ def variances(marginal: pd.DataFrame) -> Figure:
     marginal
         Table of :class:`~sccountsdiff.benchmark.simulated.Study`.
 
+    Returns
+    -------
+    The figure; a notebook shows it if it is the last line of a cell.
+
     Examples
     --------
     >>> table = pd.DataFrame({"setting": "wide", "seed": 0, "dimension": [0, 1], "model": "masked"})
@@ -57,6 +61,10 @@ def histograms(samples: dict[str, np.ndarray]) -> Figure:
     ----------
     samples
         Counts ``(samples, dimensions)`` by name, the truth among them.
+
+    Returns
+    -------
+    The figure; a notebook shows it if it is the last line of a cell.
 
     Examples
     --------
@@ -112,6 +120,10 @@ def joint_density(samples: dict[str, np.ndarray], bandwidth: float = 0.3) -> Fig
     bandwidth
         Standard deviation of the kernel, the same for all.
 
+    Returns
+    -------
+    The figure; a notebook shows it if it is the last line of a cell.
+
     Examples
     --------
     >>> x = np.random.default_rng(0).poisson(1.0, (50, 2))
@@ -158,6 +170,10 @@ def roundings(rounded: dict[tuple[str, int, str], np.ndarray]) -> Figure:
     ----------
     rounded
         Samples from :func:`~sccountsdiff.benchmark.simulated.rounding_study`.
+
+    Returns
+    -------
+    The figure; a notebook shows it if it is the last line of a cell.
 
     Examples
     --------

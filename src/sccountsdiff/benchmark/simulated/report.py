@@ -35,6 +35,15 @@ def summarise(study: Study) -> pd.DataFrame:
     ``variance_ratio`` is the median over seeds and dimensions of variance / true variance, with its smallest and largest
     value; ``closest`` says in how many dimensions of all seeds the variance is the closest of the three compared.
 
+    Parameters
+    ----------
+    study
+        From :func:`run_study`.
+
+    Returns
+    -------
+    The table.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark import simulated
@@ -56,6 +65,17 @@ def summarise(study: Study) -> pd.DataFrame:
 def variance_table(study: Study, setting: str, seed: int) -> pd.DataFrame:
     """Variance in each dimension, of the truth and of each model, as in the paper's table.
 
+    Parameters
+    ----------
+    study
+        From :func:`run_study`.
+    setting, seed
+        Which of the repetitions to show.
+
+    Returns
+    -------
+    A row for each dimension.
+
     Examples
     --------
     >>> from sccountsdiff.benchmark import simulated
@@ -73,6 +93,13 @@ def variance_table(study: Study, setting: str, seed: int) -> pd.DataFrame:
 
 def write_report(study: Study, output: str | Path) -> Path:
     """Write all tables (``.csv``), figures (``.png``) and a page that shows them (``simulated.md``).
+
+    Parameters
+    ----------
+    study
+        From :func:`run_study`.
+    output
+        Folder; it is made if it is not there.
 
     Returns
     -------

@@ -38,6 +38,15 @@ MODELS: dict[str, Callable[[Tensor, int], CountModel]] = {
 class Setting:
     """Counts and learning rate of one comparison.
 
+    Parameters
+    ----------
+    mean_range
+        Smallest and largest mean of a dimension.
+    learning_rate
+        Highest learning rate of Adam.
+    models
+        Names of the models to compare.
+
     Examples
     --------
     >>> Setting().learning_rate
@@ -77,6 +86,13 @@ class Study:
         Samples of the first seed, by setting and model.
     rounded
         Samples of the rounding study.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark import simulated
+    >>> study = simulated.run_study(seeds=[0], quick=True, silent=True)
+    >>> isinstance(study, Study), sorted(study.rounding["regime"].unique())
+    (True, ['higher counts', 'low counts'])
     """
 
     joint: pd.DataFrame
@@ -116,6 +132,10 @@ def run_study(
         No progress bars.
     device
         Where to train and draw; default: torch's default device.
+
+    Returns
+    -------
+    Scores, samples and the rounding study.
 
     Examples
     --------

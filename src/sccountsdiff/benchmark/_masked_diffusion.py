@@ -1,8 +1,9 @@
-"""Masked (absorbing) diffusion of classes with remasking: the mathematics of ReMDM, in its symbols."""
+"""Masked (absorbing) diffusion of classes: the step of MDLM, and the mathematics of ReMDM, in its symbols."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -29,6 +30,51 @@ class State(NamedTuple):
 
     codes: Tensor
     confidence: Tensor
+
+
+def masked_step(
+    log_law: Callable[[Tensor], Tensor],
+    state: State,
+    fill: Tensor,
+    p_reveal: Tensor | float,
+    p_mask: Tensor | float = 0.0,
+    generator: torch.Generator | None = None,
+) -> State:
+    """One step towards the data: masked entries may be revealed, all others may be masked again.
+
+    Parameters
+    ----------
+    log_law
+        Log-probabilities (entries, classes) at the entries of a boolean matrix (cells, genes).
+    state
+        State before the step.
+    fill
+        Boolean (cells, genes): entries that may be revealed.
+    p_reveal, p_mask
+        Probability that a masked entry is revealed, and that another one is masked again.
+    generator
+        Source of randomness.
+
+    Examples
+    --------
+    >>> import torch
+    >>> always_two = lambda entries: torch.tensor([0.0, 0.0, 1.0]).log().expand(int(entries.sum()), 3)
+    >>> state = State(torch.tensor([[MASK, MASK, 1]]), torch.ones(1, 3))
+    >>> masked_step(always_two, state, torch.tensor([[True, False, True]]), p_reveal=1.0).codes.tolist()
+    [[2, -1, 1]]
+    """
+    is_masked = state.codes == MASK
+    chance = torch.rand(state.codes.shape, generator=generator, device=state.codes.device)
+    reveal = fill & is_masked & (chance < p_reveal)
+    codes = state.codes.masked_fill(~is_masked & (chance < p_mask), MASK)
+    if not reveal.any():
+        return state._replace(codes=codes)
+    law = log_law(reveal).exp()
+    drawn = torch.multinomial(law, 1, generator=generator)
+    return State(
+        codes.masked_scatter(reveal, drawn),
+        state.confidence.masked_scatter(reveal, law.gather(1, drawn)),
+    )
 
 
 def remasking_rates(
@@ -114,17 +160,8 @@ def sample_masked(
         alpha_t, alpha_s = alphas[number]
         shown = known if show == "clean" else known & (uniform() < alpha_t)
         sigma = remasking_rates(remasking, eta, alpha_t, alpha_s, state, fill)
-        is_masked, chance = state.codes == MASK, uniform()
-        reveal = fill & is_masked & (chance < birth_probability(alpha_t, alpha_s, sigma))
-        codes = state.codes.masked_fill(~is_masked & (chance < sigma), MASK)
-        if not reveal.any():
-            return State(codes, state.confidence)
-        law = log_law(torch.where(shown, x0, state.codes), reveal).exp()
-        drawn = torch.multinomial(law, 1, generator=generator)
-        return State(
-            codes.masked_scatter(reveal, drawn),
-            state.confidence.masked_scatter(reveal, law.gather(1, drawn)),
-        )
+        law = partial(log_law, torch.where(shown, x0, state.codes))
+        return masked_step(law, state, fill, birth_probability(alpha_t, alpha_s, sigma), sigma, generator)
 
     def into_noise(state: State, number: int) -> State:
         alpha_t, alpha_s = alphas[number]
