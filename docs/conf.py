@@ -91,5 +91,6 @@ bibtex_reference_style = "author_year"
 html_theme = "sphinx_book_theme"
 html_title = project
 html_static_path = ["_static"]
+html_context = {"default_mode": "auto"}  # the theme complains in the console if it is not told
 html_css_files = ["custom.css"]
 html_theme_options = {"show_toc_level": 2}
