@@ -354,13 +354,6 @@ class TestDenoise:
         assert np.isfinite(missing).all() and missing[7, 3] > 0
         np.testing.assert_allclose(np.delete(missing, 7, axis=0), np.delete(full, 7, axis=0), rtol=1e-5)
 
-    def test_no_missing_entry_is_looked_at(self, trained, query):
-        counts = query.X.toarray()
-        missing = np.random.default_rng(0).random(counts.shape) < 0.3
-        query.X = np.where(missing, np.nan, counts)
-        deeper = trained.denoise(query, silent=True)
-        assert (deeper[~missing] > counts[~missing]).all() and (deeper[missing] > 0).all()
-
     @pytest.mark.parametrize("head", ["nb", "softplus"])
     def test_missing_entries_grow_like_observed_ones(self, request, simulate, train, head):
         """Missing completely at random, both are the same share of the true rates, whatever depth the model believes in."""

@@ -433,6 +433,11 @@ class TestWhatIsWritten:
             layer = adata.layers[name]
             np.testing.assert_array_equal(layer.data if sp.issparse(layer) else layer, values)
         model.impute(indices=[1], key_added="raw", n_samples=1, n_steps=1, silent=True)  # writes nothing
+        adata.uns["sccountsdiff"] = {
+            "imputed": {"layers": ["imputed", "raw", "raw_sd"]}
+        }  # as if written by an earlier one
+        model.impute(n_samples=1, n_steps=1, silent=True)
+        assert set(adata.layers) == {*before, "imputed"}
 
     def test_only_names_that_are_written_matter(self, simulate, train, sites):
         adata = simulate(50).adata

@@ -145,11 +145,12 @@ class ImputeMixin(FillMixin):
         quantiles = _check_quantiles(quantiles, n_samples, sampler.is_deterministic)
         suffixes = ["", *(["_sd"] if n_samples > 1 else []), *(f"_q{q:g}" for q in quantiles)]
         data = self._counts_of(adata)
+        args = setup_args(self.registry_)
+        in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
+        in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
         is_written = key_added is not None and indices is None
         if is_written:
-            args = setup_args(self.registry_)
-            in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
-            _check_key(key_added, suffixes, in_use | ({"`sites`": sites} if isinstance(sites, str) else {}))
+            _check_key(key_added, suffixes, in_use)
         rows, order = unique_rows(indices, data)
         source = self._source(adata, unseen_to_null, rows)
         choose, n_folds = _which_sites(sites, data, source, self.module.expressed is not None, n_folds)
@@ -193,7 +194,8 @@ class ImputeMixin(FillMixin):
         if is_written:
             settings_used = sampler.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             settings_used |= {"batch_size": batch_size, "version": version("sccountsdiff")}
-            _write(data, key_added, {key_added + suffix: matrix for suffix, matrix in results.items()}, settings_used)
+            layers = {key_added + suffix: matrix for suffix, matrix in results.items()}
+            _write(data, key_added, layers, settings_used, keep=set(in_use.values()))
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return results[""]
@@ -293,14 +295,23 @@ def _put(block: np.ndarray, places: tuple[np.ndarray, np.ndarray], values: np.nd
     return out
 
 
-def _write(data: AnnData, key: str, layers: Mapping[str, np.ndarray | sp.csr_matrix], settings: dict) -> None:
-    """Layers, and a note on how they were made; layers of an earlier result of that name would be read as of this one."""
+def _write(
+    data: AnnData,
+    key: str,
+    layers: Mapping[str, np.ndarray | sp.csr_matrix],
+    settings: dict,
+    keep: set[str | None],
+) -> None:
+    """Layers, and a note on how they were made.
+
+    Further layers of an earlier result of that name, which would be taken as of this one, go; but not those to ``keep``.
+    """
     notes = {name: note for name, note in data.uns.get("sccountsdiff", {}).items() if isinstance(note, Mapping)}
     earlier = set(notes.get(key, {}).get("layers", []))
     others = {layer for name, note in notes.items() if name != key for layer in note.get("layers", [])}
     for name, matrix in layers.items():
         data.layers[name] = matrix
-    for name in earlier - others - set(layers):
+    for name in earlier - others - keep - set(layers):
         if name in data.layers:
             del data.layers[name]
     data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key: settings | {"layers": list(layers)}}
