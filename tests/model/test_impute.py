@@ -219,6 +219,16 @@ class TestRepeatability:
         again = model.impute(sites=sites, n_samples=1, n_steps=2, silent=True, seed=noted)
         np.testing.assert_array_equal(draws[2], again.toarray())
 
+    def test_the_default_type_of_torch_does_not_matter(self, trained, impute, query):
+        before = impute(query, return_mean=False), trained.generate(5, n_steps=2, seed=0, silent=True).X.toarray()
+        torch.set_default_dtype(torch.float64)
+        try:
+            after = impute(query, return_mean=False), trained.generate(5, n_steps=2, seed=0, silent=True).X.toarray()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for first, second in zip(before, after, strict=True):
+            np.testing.assert_array_equal(first, second)
+
     @pytest.mark.parametrize("kind", ["sites", "zeros"])
     def test_blocks_may_be_done_in_any_order_or_alone(self, impute, query, sites, kind):
         kwargs = {"return_mean": False, "sites": sites if kind == "sites" else None}

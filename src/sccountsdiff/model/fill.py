@@ -62,7 +62,7 @@ class FillMixin:
             sites = torch.from_numpy(filled).to(device)
             entries = sites.flatten().nonzero()[:, 0]
             fold_of = _folds(sites.shape, n_folds, make_generator(device, seed, number, _FOLDS))[entries]
-            draws = torch.zeros(n_samples, len(entries), device=device)
+            draws = x0.new_zeros(n_samples, len(entries))
             for fold in range(n_folds):
                 members = (fold_of == fold).nonzero()[:, 0]
                 if len(members) == 0:

@@ -91,7 +91,7 @@ class GenerateMixin(FillMixin):
         starts = range(0, n_cells, batch_size)
         for number, start in enumerate(tqdm(starts, desc="Generating", unit="block", disable=silent)):
             rows = slice(start, min(start + batch_size, n_cells))
-            nothing = torch.zeros(rows.stop - start, len(self.gene_names), device=device)
+            nothing = torch.zeros(rows.stop - start, len(self.gene_names), device=device, dtype=torch.float32)
             cells = self.module.read(
                 {
                     REGISTRY_KEYS.X_KEY: nothing,
