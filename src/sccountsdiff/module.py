@@ -94,6 +94,16 @@ class CountsDiffModule(BaseModuleClass):
             network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location)
         ).float()  # as the counts are read, whatever torch's default is
 
+    @property
+    def has_covariates(self) -> bool:
+        """Whether the model is conditioned on anything."""
+        return len(self.n_categories) + len(self.location) > 0
+
+    @property
+    def knows_null(self) -> bool:
+        """Whether training has cells without covariates: the null state can be used."""
+        return self.p_uncond > 0 or not self.has_covariates
+
     # What a minibatch says ------------------------------------------------------------------------------------------
 
     @auto_move_data

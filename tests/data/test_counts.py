@@ -131,18 +131,16 @@ class TestCheckCounts:
         with pytest.raises(ValueError, match=r"within 0.001 of a whole number.*numpy.rint"):
             check_counts(counts(dtype="float64") + 1e-6, name="adata.X")
 
-    def test_points_to_the_layers_that_are_counts_but_not_to_itself(self):
-        hints = ["adata.layers['counts'] looks like counts: pass layer='counts'", "adata.X looks like counts: ..."]
-        for layers_hint in (hints, lambda: hints):
-            with pytest.raises(ValueError, match=re.escape(hints[0])) as error:
-                check_counts(np.log1p(counts()), name="adata.X", layers_hint=layers_hint)
-            assert "adata.X looks like" not in str(error.value)
+    def test_points_to_the_layers_that_are_counts(self):
+        hints = ["adata.layers['counts'] looks like counts: pass it", "adata.raw.X looks like counts: use it"]
+        with pytest.raises(ValueError, match=re.escape(f"{hints[0]}. {hints[1]}.")):
+            check_counts(np.log1p(counts()), name="adata.X", hints=lambda: hints)
 
     def test_hints_are_not_computed_for_valid_counts(self):
         def fail():
             raise AssertionError
 
-        check_counts(counts(), name="adata.X", layers_hint=fail)
+        check_counts(counts(), name="adata.X", hints=fail)
 
     @pytest.mark.parametrize(("shape", "what"), [((0, 3), "cells"), ((3, 0), "genes")])
     @pytest.mark.parametrize("make", [np.zeros, sp.csr_matrix, sp.csc_matrix])
@@ -223,18 +221,35 @@ class TestLooksLikeCounts:
 
 
 class TestFindCountLayers:
-    def test_lists_layers_x_and_raw_with_advice(self):
+    @pytest.fixture
+    def adata(self):
         raw = ad.AnnData(counts(), var=pd.DataFrame(index=names("g", 7)))
         adata = raw[:, :4].copy()
         adata.raw = raw
         adata.layers["umi"] = sp.csr_matrix(adata.X)
         adata.layers["log"] = np.log1p(adata.X)
-        assert find_count_layers(adata) == [
-            "adata.layers['umi'] looks like counts: pass layer='umi'",
-            "adata.X looks like counts: pass layer=None",
+        return adata
+
+    def test_lists_layers_x_and_raw_with_advice_for_the_set_up(self, adata):
+        assert find_count_layers(adata, "adata.layers['log']", "setup") == [
+            "adata.layers['umi'] looks like counts: pass layer='umi' to setup",
+            "adata.X looks like counts: pass layer=None to setup",
             "adata.raw.X looks like counts: set adata.layers['counts'] = adata.raw[:, adata.var_names].X "
-            "and pass layer='counts'",
+            "and pass layer='counts' to setup",
         ]
+
+    def test_advice_for_what_a_model_reads_can_be_run(self, adata):
+        target = "adata.layers['log']"
+        found = find_count_layers(adata, target)
+        assert [hint.split(" ")[0] for hint in found] == ["adata.layers['umi']", "adata.X", "adata.raw.X"]
+        for hint in found:
+            assert f"the model reads {target}, so set " in hint
+            exec(hint.split("so set ")[1])
+            assert looks_like_counts(adata.layers["log"])
+
+    def test_what_is_read_in_vain_is_left_out(self, adata):
+        for setup in (None, "setup"):
+            assert not any("adata.X looks" in hint for hint in find_count_layers(adata, "adata.X", setup))
 
     def test_advice_for_raw_works(self):
         raw = ad.AnnData(counts(), var=pd.DataFrame(index=names("g", 7)))
@@ -242,18 +257,20 @@ class TestFindCountLayers:
         adata.raw = raw
         adata.X = np.log1p(adata.X)
         adata.layers["counts"] = adata.X.copy()
-        (hint,) = find_count_layers(adata)
+        (hint,) = find_count_layers(adata, "adata.X", "setup")
         assert "adata.layers['raw_counts'] = adata.raw[:, adata.var_names].X" in hint  # keeps the layer that is there
         np.testing.assert_array_equal(adata.raw[:, adata.var_names].X, raw.X[:, [5, 1, 2]])
 
     def test_raw_with_other_genes(self):
         adata = ad.AnnData(np.log1p(counts()), var=pd.DataFrame(index=names("g", 7)))
         adata.raw = ad.AnnData(counts(), var=pd.DataFrame(index=names("h", 7)))
-        assert find_count_layers(adata) == ["adata.raw.X looks like counts: use adata.raw.to_adata() in place of adata"]
+        for setup in (None, "setup"):
+            (hint,) = find_count_layers(adata, "adata.X", setup)
+            assert hint == "adata.raw.X looks like counts: use adata.raw.to_adata() in place of adata"
 
     def test_nothing_to_find(self):
-        assert find_count_layers(ad.AnnData(obs=pd.DataFrame(index=["a"]))) == []
-        assert find_count_layers(ad.AnnData(np.log1p(counts()))) == []
+        assert find_count_layers(ad.AnnData(obs=pd.DataFrame(index=["a"])), "adata.X") == []
+        assert find_count_layers(ad.AnnData(np.log1p(counts())), "adata.layers['counts']") == []
 
 
 class TestGetMatrix:
@@ -270,8 +287,14 @@ class TestGetMatrix:
         adata.layers["counts"] = adata.layers["log"] = adata.X
         with pytest.raises(KeyError, match=r"which has 'counts', 'log'\. Did you mean 'counts' for 'count'\?"):
             get_matrix(adata, "count")
+        with pytest.raises(KeyError, match="mask_layer='count' is not in adata.layers"):
+            get_matrix(adata, "count", "mask_layer")
+        with pytest.raises(KeyError, match="'count', which the model reads, is not in adata.layers"):
+            get_matrix(adata, "count", None)
 
     def test_refuses_an_empty_x(self):
         adata = ad.AnnData(layers={"counts": counts()})
         with pytest.raises(ValueError, match=r"adata\.X is None: pass layer=\.\.\., adata\.layers has 'counts'"):
             get_matrix(adata, None)
+        with pytest.raises(ValueError, match=r"adata\.X is None: the model reads the counts there"):
+            get_matrix(adata, None, None)

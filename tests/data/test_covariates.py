@@ -24,48 +24,47 @@ class TestCheckCovariates:
         )
 
     def test_accepts_complete_columns(self, obs):
-        check_covariates(obs, ["cell_type", "donor", "batch", "treated"], ["age", "n_umi", "batch", "treated"])
-        check_covariates(obs, pd.Index(["cell_type"]), ("age",))
-        check_covariates(obs, None, None)
+        check_covariates(obs, ["cell_type", "donor", "batch", "treated"])
+        check_covariates(obs, pd.Index(["cell_type"]))
+        check_covariates(obs, ["age", "n_umi", "batch", "treated"], continuous=True)
+        check_covariates(obs, [])
 
     @pytest.mark.parametrize("continuous", [False, True])
-    def test_names_absent_keys_what_exists_and_a_close_match(self, obs, continuous):
-        keys = ["donor", "cel_type", "zzz"] if not continuous else ["age", "cel_type", "zzz"]
-        argument = "continuous" if continuous else "categorical"
+    @pytest.mark.parametrize(("argument", "said"), [("labels_key", "labels_key"), (None, "covariates of the model")])
+    def test_names_absent_keys_what_exists_and_a_close_match(self, obs, continuous, argument, said):
         with pytest.raises(
             KeyError,
-            match=f"{argument}_covariate_keys: 'cel_type', 'zzz' not in adata.obs, which has 'cell_type', 'donor', .*"
+            match=f"{said}: 'cel_type', 'zzz' not in adata.obs, which has 'cell_type', 'donor', .*"
             r"'treated'\. Did you mean 'cell_type' for 'cel_type'\?\"$",
         ):
-            check_covariates(obs, *((None, keys) if continuous else (keys, None)))
+            check_covariates(obs, ["age", "cel_type", "zzz"], continuous=continuous, argument=argument)
 
-    def test_refuses_a_string_for_a_list(self, obs):
-        with pytest.raises(ValueError, match=r"categorical_covariate_keys must be a list.*pass \['donor'\]"):
-            check_covariates(obs, "donor", None)
-
-    @pytest.mark.parametrize(
-        ("key", "argument"),
-        [("cell_type", "categorical"), ("donor", "categorical"), ("age", "continuous"), ("n_umi", "continuous")],
-    )
-    def test_refuses_missing_values(self, obs, key, argument):
+    @pytest.mark.parametrize("key", ["cell_type", "donor", "age", "n_umi"])
+    def test_refuses_missing_values(self, obs, key):
         obs.loc[[0, 2], key] = None
-        keys = ([key], None) if argument == "categorical" else (None, [key])
-        message = rf"adata\.obs\['{key}'\] \({argument}_covariate_keys\) is missing in 2 of 3 cells"
-        with pytest.raises(ValueError, match=message):
-            check_covariates(obs, *keys)
+        for names, place in (
+            ({"argument": "batch_key"}, rf"adata\.obs\['{key}'\] \(batch_key\)"),
+            ({}, rf"adata\.obs\['{key}'\]"),
+            ({"name": "covariates"}, rf"covariates\['{key}'\]"),
+        ):
+            with pytest.raises(ValueError, match=f"^{place} is missing in 2 of 3 cells"):
+                check_covariates(obs, [key], **names)
 
     @pytest.mark.parametrize("key", ["cell_type", "donor", "complex"])
     def test_continuous_must_be_numeric(self, obs, key):
         obs["complex"] = 1j
-        with pytest.raises(
-            ValueError, match=rf"obs\['{key}'\] \(continuous_covariate_keys\) is not numeric, its dtype"
-        ):
-            check_covariates(obs, None, [key])
+        message = (
+            rf"obs\['{key}'\] \(continuous_covariate_keys\) is not numeric, its dtype .* or pass it in categorical"
+        )
+        with pytest.raises(ValueError, match=message):
+            check_covariates(obs, [key], continuous=True, argument="continuous_covariate_keys")
+        with pytest.raises(ValueError, match=rf"obs\['{key}'\] is not numeric, .* with pandas\.to_numeric\.$"):
+            check_covariates(obs, [key], continuous=True)
 
     def test_continuous_must_be_finite(self, obs):
         obs.loc[1, "age"] = -np.inf
-        with pytest.raises(ValueError, match=r"obs\['age'\] .* is infinite in 1 of 3 cells"):
-            check_covariates(obs, None, ["age"])
+        with pytest.raises(ValueError, match=r"obs\['age'\] is infinite in 1 of 3 cells"):
+            check_covariates(obs, ["age"], continuous=True)
 
 
 class TestEncode:

@@ -131,7 +131,7 @@ class TestSource:
             CellSource(np.ones((9, 4)), np.arange(4), **(parts | {part: parts[part][1:]}))
 
     def test_what_is_wrong_is_named(self, adata):
-        with pytest.raises(KeyError, match="layer='counts' is not in adata.layers, which has 'seen'"):
+        with pytest.raises(KeyError, match="'counts', which the model reads, is not in adata.layers, which has 'seen'"):
             source_of(adata, layer="counts")
         with pytest.raises(KeyError, match="'donor' not in adata.obs, which has 'kind', 'age'"):
             source_of(adata, categories={"donor": np.array(["1"])})

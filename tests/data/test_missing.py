@@ -70,7 +70,7 @@ class TestCheckMask:
     def test_names_the_first_wrong_value(self, store, fmt, value, position, small_blocks):
         mask = (counts() > 0).astype("float64")
         mask[position] = value
-        message = f"^mask holds {np.float64(value)} in cell {position[0]}, gene {position[1]}: a mask must be boolean"
+        message = f"^mask holds {np.float64(value)} in cell {position[0]}, gene {position[1]}: it must be boolean"
         with pytest.raises(ValueError, match=message):
             check_mask(store(mask, fmt), (11, 7), name="mask")
 
@@ -91,8 +91,10 @@ class TestCheckMask:
             check_mask(store(mask, fmt), (11, 7), name="mask", rows=np.array([0, 3, 8]))
 
     def test_refuses_other_types(self):
-        with pytest.raises(ValueError, match="mask has dtype <U4: a mask must be boolean"):
+        with pytest.raises(ValueError, match=r"mask has dtype <U4: it must be boolean \(True = observed\)"):
             check_mask(np.full((2, 2), "True"), (2, 2), name="mask")
+        with pytest.raises(ValueError, match=r"sites has dtype <U4: it must be boolean \(True = fill in\)"):
+            check_mask(np.full((2, 2), "True"), (2, 2), name="sites", meaning="fill in")
         with pytest.raises(ValueError, match=r"mask is a builtins.list"):
             check_mask([[True]], (1, 1), name="mask")
 

@@ -103,8 +103,14 @@ class TestGenerate:
             ({"cell_type": "B", "age": 0, "sex": "f"}, KeyError, "must name cell_type, age; unknown: sex"),
             ({"cell_type": "HSC", "age": 0}, ValueError, "not trained on: 'HSC'. It knows 'B', 'NK', 'T'"),
             ({"cell_type": ["B", "T"], "age": 0}, ValueError, r"covariates\['cell_type'\] has 2 values for 3 cells"),
-            ({"cell_type": "B", "age": "old"}, ValueError, "'age'.*is not numeric"),
-            ({"cell_type": "B", "age": np.nan}, ValueError, "'age'.*is missing in 3 of 3 cells"),
+            ({"cell_type": "B", "age": "old"}, ValueError, r"^covariates\['age'\] is not numeric"),
+            ({"cell_type": "B", "age": np.nan}, ValueError, r"^covariates\['age'\] is missing in 3 of 3 cells"),
+            (
+                {"cell_type": [np.nan] * 3, "age": 0},
+                ValueError,
+                r"^covariates\['cell_type'\] is missing in 3 of 3 cells",
+            ),
+            ("1", TypeError, "`covariates` must be a dict or a DataFrame, not '1'"),
         ],
     )
     def test_bad_covariates_are_named(self, trained, covariates, error, message):
@@ -275,6 +281,19 @@ class TestNormalizedExpression:
         with pytest.raises(ValueError, match="`n_folds` must be a whole number of at least 1, not 0"):
             trained.get_normalized_expression(query, n_folds=0)
 
+    @pytest.mark.parametrize(
+        ("size", "error", "message"),
+        [
+            ("latent", TypeError, "`library_size` must be a number, not 'latent'"),
+            (-5, ValueError, "`library_size` must be a finite number above 0, not -5"),
+            (np.inf, ValueError, "`library_size` must be a finite number above 0, not inf"),
+        ],
+    )
+    def test_refuses_sizes_that_are_none(self, trained, query, monkeypatch, size, error, message):
+        monkeypatch.setattr(Sampler, "draw", None)  # refused before any work
+        with pytest.raises(error, match=message):
+            trained.get_normalized_expression(query, library_size=size)
+
 
 class TestPosteriorPredictive:
     def test_counts_that_cover_the_data(self, trained, simulate):
@@ -378,12 +397,63 @@ class TestDenoise:
     def test_refuses_depths_that_are_none(self, trained, query, depth):
         with pytest.raises(ValueError, match=f"`depth` must be a finite number above 1, not {depth}"):
             trained.denoise(query, depth=depth)
+        with pytest.raises(TypeError, match="`depth` must be a number, not '2'"):
+            trained.denoise(query, depth="2")
 
     def test_guidance_needs_covariates(self, plain):
         with pytest.raises(ValueError, match="`guidance=3` has nothing to act on: the model has no covariates"):
             plain.denoise(guidance=3)
         with pytest.raises(ValueError, match="`guidance=3` has nothing to act on: the model has no covariates"):
             plain.get_normalized_expression(guidance=3)
+
+
+@pytest.fixture(scope="module")
+def strict(simulate, train):
+    """A model that has never seen a cell without its covariates."""
+    adata = simulate(30).adata
+    CountsDiffImputer.setup_anndata(adata, labels_key="cell_type", continuous_covariate_keys=["age"])
+    return train(adata, 1, model_kwargs={"p_uncond": 0.0})
+
+
+class TestNullState:
+    """What a model without dropped covariates has never seen is refused, and all else works."""
+
+    @pytest.mark.parametrize("guidance", [0, 0.5, 2])
+    def test_guidance(self, strict, guidance):
+        message = f"`guidance={guidance}` needs predictions without covariates, .*`p_uncond=0`. Use `guidance=1`"
+        for method in (
+            strict.impute,
+            strict.denoise,
+            strict.get_normalized_expression,
+            strict.posterior_predictive_sample,
+            lambda guidance: strict.generate(2, {"cell_type": "B", "age": 0.0}, guidance=guidance),
+        ):
+            with pytest.raises(ValueError, match=message):
+                method(guidance=guidance)
+
+    def test_generation(self, strict):
+        with pytest.raises(ValueError, match="Pass `covariates` with cell_type, age: the model .* `p_uncond=0`"):
+            strict.generate(2)
+        with pytest.raises(ValueError, match="not trained on: 'HSC'") as caught:
+            strict.generate(2, {"cell_type": "HSC", "age": 0.0})
+        assert "Leave out `covariates`" not in str(caught.value)
+        assert strict.generate(2, {"cell_type": "B", "age": 0.0}, n_steps=1, silent=True).shape == (2, 20)
+
+    def test_unseen_categories(self, strict, query):
+        quick = {"n_samples": 1, "n_steps": 1, "n_folds": 1, "silent": True, "unseen_to_null": True}
+        strict.impute(query, **quick)  # there are none
+        query.obs["cell_type"] = ["HSC", *query.obs["cell_type"][1:]]
+        strict.impute(query, range(1, 50), **quick)  # none of those asked for
+        for indices in (None, [3, 0]):
+            with pytest.raises(ValueError, match="`unseen_to_null=True` treats .* `p_uncond=0` and has never seen"):
+                strict.impute(query, indices, **quick)
+
+    def test_models_without_covariates_have_nothing_to_drop(self, simulate, train):
+        model = train(simulate(30).adata, 1, model_kwargs={"p_uncond": 0.0})
+        assert model.generate(2, n_steps=1, silent=True).shape == (2, 20)
+        kwargs = {"n_samples": 1, "n_steps": 1, "seed": 0, "silent": True}
+        results = [model.impute(guidance=guidance, **kwargs).toarray() for guidance in (0, 1)]
+        np.testing.assert_array_equal(*results)
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,16 @@ class TestDraws:
             np.testing.assert_array_equal(dense(layer)[~sites], dense(query.X)[~sites])
 
     @pytest.mark.parametrize(
-        "quantiles", [np.array([0.25, 0.75]), (0.25, 0.75), pd.Series([0.25, 0.75]), 0.25, np.float32(0.25), []]
+        "quantiles",
+        [
+            np.array([0.25, 0.75]),
+            (0.25, 0.75),
+            pd.Series([0.25, 0.75]),
+            0.25,
+            np.float32(0.25),
+            [],
+            [0.5, 0.5, 0.5 + 1e-9],
+        ],
     )
     def test_quantiles_may_be_given_in_many_ways(self, model, sites, quantiles):
         model.impute(sites=sites, n_samples=2, n_steps=1, quantiles=quantiles, silent=True)
@@ -436,8 +445,9 @@ class TestWhatIsWritten:
             message = re.escape(f"would overwrite adata.layers['{layer}'], which holds {what}")
             with pytest.raises(ValueError, match=message):
                 model.impute(silent=True, **options)
-        with pytest.raises(ValueError, match="`key_added` must be the name of a layer or None, not 7"):
-            model.impute(key_added=7, silent=True)
+        for key in (7, ""):
+            with pytest.raises(ValueError, match=f"`key_added` must be the name of a layer or None, not {key!r}"):
+                model.impute(key_added=key, silent=True)
         assert not spy
         for name, values in before.items():
             layer = adata.layers[name]
@@ -448,6 +458,7 @@ class TestWhatIsWritten:
         }  # as if written by an earlier one
         model.impute(n_samples=1, n_steps=1, silent=True)
         assert set(adata.layers) == {*before, "imputed"}
+        assert adata.uns["sccountsdiff"]["imputed"]["layer"] == "raw"  # what it was imputed from
 
     def test_only_names_that_are_written_matter(self, simulate, train, sites):
         adata = simulate(50).adata
@@ -580,7 +591,8 @@ class TestSites:
         ("given", "error", "message"),
         [
             (np.ones((50, 19), dtype=bool), ValueError, r"sites has shape \(50, 19\), but .* shape \(50, 20\)"),
-            (np.full((50, 20), 2), ValueError, "sites holds 2 in cell 0, gene 0"),
+            (np.full((50, 20), 2), ValueError, r"sites holds 2 in cell 0, gene 0: .*boolean \(True = fill in\)"),
+            (np.full((50, 20), "yes"), ValueError, r"sites has dtype <U3: .*boolean \(True = fill in\)"),
             ("holes", KeyError, "sites='holes' is not in adata.layers, which has a, b"),
             ([[True]], ValueError, "sites is a builtins.list"),
         ],
@@ -648,6 +660,31 @@ class TestMissing:
         result = impute(more, **MEAN)
         np.testing.assert_array_equal(result[:, 1:], expected)
         assert np.isnan(result[:, 0]).all()
+
+    def test_a_missing_entry_anywhere_leaves_zeros_alone(self, impute, query):
+        """What becomes of a cell does not depend on which others are asked for."""
+        counts = query.X.toarray()
+        counts[49, 3] = np.nan
+        query.X = counts
+        np.testing.assert_array_equal(impute(query, range(16)), counts[:16])
+        np.testing.assert_array_equal(impute(query)[:16], counts[:16])
+
+    @pytest.mark.parametrize("what", ["counts", "mask"])
+    def test_one_among_the_cells_asked_for_settles_it(self, masked, monkeypatch, what):
+        model, _, _ = masked
+        other = model.adata.copy()
+        if what == "mask":
+            other.X = other.layers["seen"].toarray().astype(np.int32)  # integers cannot be missing
+        looked_at, read = [], sccountsdiff.model.impute.iter_some_rows
+
+        def spy(matrix, rows):
+            for some, block in read(matrix, rows):
+                looked_at.extend(some)
+                yield some, block
+
+        monkeypatch.setattr(sccountsdiff.model.impute, "iter_some_rows", spy)
+        model.impute(other, range(10, 30), silent=True, **MEAN)
+        assert set(looked_at) == set(range(10, 30))
 
     def test_query_data_without_the_mask_counts_as_observed(self, masked):
         model, nan, out = masked
@@ -800,6 +837,11 @@ class TestRefusals:
     def test_bad_arguments_are_named_before_any_work(self, impute, query, spy, arguments, message):
         with pytest.raises(ValueError, match=message):
             impute(query, **arguments)
+        assert not spy
+
+    def test_a_word_is_no_strength(self, impute, query, spy):
+        with pytest.raises(TypeError, match="`guidance` must be a number, not '2'"):
+            impute(query, guidance="2")
         assert not spy
 
     def test_numbers_of_numpy_are_numbers(self, impute, query, sites):

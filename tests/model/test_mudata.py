@@ -117,6 +117,9 @@ class TestRefusals:
     def test_not_set_up(self, mdata):
         with pytest.raises(ValueError, match=r"Set up the MuData with `CountsDiffImputer\.setup_mudata` first"):
             CountsDiffImputer(mdata)
+        setup(mdata)
+        with pytest.raises(ValueError, match=r"is a copy .* Call `CountsDiffImputer\.setup_mudata\(adata, "):
+            CountsDiffImputer(mdata.copy())
 
     @pytest.mark.parametrize(
         ("modalities", "error", "message"),
@@ -140,11 +143,13 @@ class TestRefusals:
             CountsDiffImputer.setup_mudata(np.ones((3, 3)))
 
     def test_no_counts(self, mdata):
-        with pytest.raises(ValueError, match=r"looks log-normalised.*pass layer='umi'"):
+        with pytest.raises(
+            ValueError, match=r"looks log-normalised.*pass layer='umi' to CountsDiffImputer\.setup_mudata"
+        ):
             CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
 
     def test_keys_that_are_not_there(self, mdata):
-        with pytest.raises(KeyError, match="'cell_type' not in adata.obs, which has .*'donor'"):
+        with pytest.raises(KeyError, match="labels_key: 'cell_type' not in adata.obs, which has .*'donor'"):
             setup(mdata, labels_key="cell_type")
 
     def test_cells_that_differ_between_modalities(self, mdata):

@@ -134,8 +134,28 @@ class TestCategories:
 
 def test_missing_covariates_are_named(trained, query):
     del query.obs["age"]
-    with pytest.raises(KeyError, match=r"'age' not in adata\.obs, which has 'cell_type'"):
+    with pytest.raises(KeyError, match=r"covariates of the model: 'age' not in adata\.obs, which has 'cell_type'"):
         trained.impute(query)
+
+
+def test_data_that_are_no_counts_come_with_advice_that_can_be_followed(trained, query, sites, expected):
+    query.layers["umi"] = query.X.copy()
+    query.X = query.X.log1p()
+    with pytest.raises(
+        ValueError, match=r"the model reads adata\.X, so set adata\.X = adata\.layers\['umi'\]"
+    ) as error:
+        trained.impute(query)
+    assert "pass layer" not in str(error.value)
+    query.X = query.layers["umi"]
+    np.testing.assert_array_equal(trained.impute(query, sites=sites, **QUICK).toarray(), expected)
+
+
+def test_a_layer_that_queries_lack_is_named(simulate, train, query):
+    adata = simulate(30).adata
+    adata.layers["counts"] = adata.X.copy()
+    model = train(adata)
+    with pytest.raises(KeyError, match="'counts', which the model reads, is not in adata.layers, which has none"):
+        model.impute(query)
 
 
 def test_other_types_are_refused(trained, query):

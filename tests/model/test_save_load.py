@@ -121,6 +121,16 @@ def test_missing_zeros_and_masks(simulate, train, tmp_path):
 
 
 class TestRefusals:
+    def test_no_model(self, tmp_path, saved):
+        missing = tmp_path / "nowhere"
+        with pytest.raises(FileNotFoundError, match="No saved model in '.*nowhere': there is no such folder"):
+            load(missing, False)
+        with pytest.raises(FileNotFoundError, match=r"No saved model in .*: it holds no model\.pt"):
+            load(tmp_path, False)
+        with pytest.raises(FileNotFoundError, match=r"it holds no best_model\.pt"):
+            CountsDiffImputer.load(saved, adata=False, prefix="best_")
+        assert load(str(saved), False).is_trained
+
     def test_other_genes(self, saved, query):
         for other in (query[:, ::-1].copy(), query[:, [0, 0, *range(2, 20)]].copy(), query[:, :19].copy()):
             other.var_names_make_unique()
@@ -133,9 +143,13 @@ class TestRefusals:
             load(saved, query)
 
     def test_no_counts(self, saved, query):
+        query.layers["umi"] = query.X.copy()
         query.X = query.X.log1p()
-        with pytest.raises(ValueError, match="looks log-normalised"):
+        # Nothing can be passed to the set-up of a model that is there.
+        with pytest.raises(ValueError, match=r"looks log-normalised.*the model reads adata\.X, so set adata\.X = "):
             load(saved, query)
+        query.X = query.layers["umi"]
+        load(saved, query)
 
     def test_other_types(self, saved, query):
         with pytest.raises(TypeError, match="`adata` must be an AnnData or a MuData, not ndarray"):

@@ -33,7 +33,9 @@ class TestCounts:
         adata.X = adata.X.log1p()
         with pytest.raises(ValueError, match=r"adata\.X holds .*non-integer.*looks log-normalised.*pass layer='umi'"):
             setup(adata)
-        with pytest.raises(ValueError, match=r"adata\.X holds .*pass layer='umi'"):
+        with pytest.raises(
+            ValueError, match=r"adata\.X holds .*pass layer='umi' to CountsDiffImputer\.setup_anndata\."
+        ):
             CountsDiffImputer(adata)  # without set-up: the same check
         setup(adata, layer="umi")
 
@@ -84,8 +86,14 @@ class TestCounts:
     def test_missing_layers_are_named_with_those_that_exist(self, adata):
         adata.layers["counts"] = adata.X.copy()
         for argument in ("layer", "mask_layer"):
-            with pytest.raises(KeyError, match=r"layer='count' is not in adata\.layers, which has 'counts'"):
+            with pytest.raises(KeyError, match=rf"\"{argument}='count' is not in adata\.layers, which has 'counts'"):
                 setup(adata, **{argument: "count"})
+
+    @pytest.mark.parametrize("argument", ["layer", "mask_layer"])
+    def test_a_matrix_is_no_name_of_a_layer(self, adata, argument):
+        message = f"`{argument}` must be the name of a layer or None, not ndarray: put the matrix into adata.layers"
+        with pytest.raises(TypeError, match=message):
+            setup(adata, **{argument: np.ones(adata.shape)})
 
     @pytest.mark.parametrize("value", [2, -1, np.nan])
     def test_a_mask_holds_true_and_false(self, adata, value):
@@ -105,7 +113,9 @@ class TestCovariates:
     def test_missing_keys_are_named_with_those_that_exist(self, adata):
         for argument in ("batch_key", "labels_key", "categorical_covariate_keys", "continuous_covariate_keys"):
             key = "celltype" if argument.endswith("key") else ["celltype"]
-            with pytest.raises(KeyError, match=r"'celltype' not in adata\.obs, which has 'cell_type', 'age'"):
+            with pytest.raises(
+                KeyError, match=rf"{argument}: 'celltype' not in adata\.obs, which has 'cell_type', 'age'"
+            ):
                 setup(adata, **{argument: key})
 
     def test_missing_and_non_numeric_values(self, adata):
@@ -181,12 +191,51 @@ class TestConstruction:
             ({"schedule": "cosin"}, KeyError, "Unknown schedule 'cosin'; did you mean 'cosine'"),
             ({"backbone": "mlpp"}, KeyError, "Unknown backbone 'mlpp'; did you mean 'mlp'"),
             ({"p_uncond": 1.0}, ValueError, "`p_uncond` must be at least 0 and below 1, not 1.0"),
+            ({"p_uncond": "0.2"}, TypeError, "`p_uncond` must be a number, not '0.2'"),
+            (
+                {"n_hiden": 4},
+                TypeError,
+                "backbone MLP takes no argument 'n_hiden'; did you mean 'n_hidden'.*dropout_rate",
+            ),
+            ({"n_heads": 4}, TypeError, r"backbone MLP takes no argument 'n_heads'.* Arguments are n_hidden, n_layers"),
+            (
+                {"layer": "raw"},
+                TypeError,
+                r"`layer` is .* set-up: call `CountsDiffImputer\.setup_anndata\(adata, layer=",
+            ),
+            ({"batch_key": "donor"}, TypeError, r"call `CountsDiffImputer\.setup_anndata\(adata, batch_key=\.\.\.\)`"),
+            ({"modalities": {}}, TypeError, r"call `CountsDiffImputer\.setup_mudata\(mdata, modalities=\.\.\.\)`"),
             ({"backbone": "transformer", "n_hidden": 9}, ValueError, "`n_heads` must divide `n_hidden`"),
         ],
     )
     def test_refuses_unknown_parts(self, adata, arguments, error, message):
         with pytest.raises(error, match=message):
             CountsDiffImputer(adata, **arguments)
+
+    def test_arguments_of_the_set_up_are_refused_before_the_counts(self, adata):
+        adata.X = adata.X.log1p()
+        with pytest.raises(TypeError, match="`layer` is an argument of the set-up"):
+            CountsDiffImputer(adata, layer="raw")
+
+    def test_a_backbone_may_take_any_argument(self, adata):
+        class Open(MLP):
+            def __init__(self, n_genes, n_outputs, **kwargs):
+                self.mood = kwargs.pop("mood")
+                super().__init__(n_genes, n_outputs, **kwargs)
+
+        model = CountsDiffImputer(adata, backbone=Open, mood="good", n_hidden=4)
+        assert model.module.denoiser.backbone.mood == "good" and model.module.denoiser.backbone.n_hidden == 4
+
+    def test_a_copy_has_to_be_set_up_again_and_this_is_said(self, adata):
+        setup(adata, labels_key="cell_type")
+        copy = adata[:20].copy()
+        message = (
+            r"is a copy .* Call `CountsDiffImputer\.setup_anndata\(adata, \.\.\.\)` again, with the same arguments"
+        )
+        with pytest.raises(ValueError, match=message):
+            CountsDiffImputer(copy)
+        setup(copy, labels_key="cell_type")
+        assert list(CountsDiffImputer(copy, n_hidden=4).categories) == ["cell_type"]
 
     def test_own_schedule_and_backbone(self, adata, train):
         class Narrow(MLP):
@@ -307,6 +356,20 @@ class TestTraining:
             ({"shuffle_set_split": False}, TypeError, "takes no `shuffle_set_split`: .* at random"),
             ({"datamodule": None}, TypeError, "takes no `datamodule`: "),
             ({"accelerator": "mps"}, ValueError, "cannot draw binomials"),
+            ({"lr": 0.01}, TypeError, r"takes no `lr`: pass `plan_kwargs=\{'lr': \.\.\.\}`"),
+            ({"learning_rate": 0.01}, TypeError, r"takes no `learning_rate`: pass `plan_kwargs=\{'lr': \.\.\.\}`"),
+            ({"weight_decay": 0.0}, TypeError, r"takes no `weight_decay`: pass `plan_kwargs=\{'weight_decay': "),
+            ({"bath_size": 16}, TypeError, r"train\(\), .* takes no argument 'bath_size'; did you mean 'batch_size'"),
+            ({"early_stoping": True}, TypeError, "takes no argument 'early_stoping'; did you mean 'early_stopping'"),
+            ({"gpus": 1}, TypeError, r"train\(\), like scvi.train.Trainer, takes no argument 'gpus'"),
+            (
+                {"plan_kwargs": {"learning_rate": 1}},
+                TypeError,
+                "`plan_kwargs` takes no argument 'learning_rate'.* are lr,",
+            ),
+            ({"ema_decay": 5}, ValueError, r"`ema_decay` must be within \[0, 1\], not 5"),
+            ({"ema_decay": "0.9"}, TypeError, "`ema_decay` must be a number, not '0.9'"),
+            ({"early_stopping_patience": 2.0}, ValueError, "`early_stopping_patience` must be a whole number"),
         ],
     )
     def test_habits_from_other_models_are_answered(self, adata, arguments, error, message):

@@ -122,9 +122,12 @@ def test_training_can_go_on(simulate, train):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"max_epochs": 0}, "`max_epochs` must be at least 1, not 0"),
-        ({"max_epochs": -2}, "`max_epochs` must be at least 1, not -2"),
-        ({"batch_size": 0}, "`batch_size` must be at least 1, not 0"),
+        ({"max_epochs": 0}, "`max_epochs` must be a whole number of at least 1, not 0"),
+        ({"max_epochs": -2}, "`max_epochs` must be a whole number of at least 1, not -2"),
+        ({"max_epochs": 1.5}, "`max_epochs` must be a whole number of at least 1, not 1.5"),
+        ({"max_epochs": "5"}, "`max_epochs` must be a whole number of at least 1, not '5'"),
+        ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1, not 0"),
+        ({"batch_size": 64.0}, "`batch_size` must be a whole number of at least 1, not 64.0"),
         ({"train_size": 0}, "`train_size` must be above 0 and at most 1, not 0"),
         ({"train_size": 1.2}, "`train_size` must be above 0 and at most 1, not 1.2"),
         ({"train_size": 0.8, "validation_size": 0.5}, "`validation_size` must be within .* not 0.5"),

@@ -5,13 +5,13 @@ Every entry is looked at, block by block, so that backed data never has to fit i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sccountsdiff.data.reading import Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
-from sccountsdiff.data.wording import Names, first_entry, listing, suggestion, values_of
+from sccountsdiff.data.wording import Names, first_entry, listing, matrix_name, suggestion, values_of
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -27,7 +27,7 @@ def check_counts(
     rows: np.ndarray | None = None,
     obs_names: Names = None,
     var_names: Names = None,
-    layers_hint: Sequence[str] | Callable[[], Sequence[str]] | None = None,
+    hints: Callable[[], list[str]] = list,
 ) -> None:
     """Refuse a matrix that holds anything but counts; NaN stands for a missing count and is allowed.
 
@@ -41,8 +41,8 @@ def check_counts(
         The only cells to look at, in increasing order; default: all.
     obs_names, var_names
         Names of cells and genes for messages; positions are given without them.
-    layers_hint
-        What :func:`find_count_layers` returned, or a function that returns it, called only when the check fails.
+    hints
+        Returns where counts may be instead, as :func:`find_count_layers` does; called only when the check fails.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def check_counts(
 
     Examples
     --------
-    >>> check_counts(adata.X, name="adata.X", layers_hint=lambda: find_count_layers(adata))  # doctest: +SKIP
+    >>> check_counts(adata.X, name="adata.X", hints=lambda: find_count_layers(adata, "adata.X"))
     """
     matrix = as_matrix(matrix, name)
     for what, length in zip(("cells", "genes"), matrix.shape, strict=True):
@@ -71,13 +71,12 @@ def check_counts(
         where, value = first_entry(block, wrong, in_rows, in_columns, obs_names, var_names)
         is_last = in_rows[-1] == last_row and in_columns[-1] == matrix.shape[1] - 1
         number = f"{'' if is_last else 'at least '}{wrong.sum()} {problem} {'entry' if wrong.sum() == 1 else 'entries'}"
-        hints = layers_hint() if callable(layers_hint) else layers_hint or ()
         raise ValueError(
             " ".join(
                 [
                     f"{name} holds {number}; the first is {value} in {where}.",
                     *_advice(problem, values, wrong),
-                    *(f"{hint}." for hint in hints if not hint.startswith(f"{name} ")),
+                    *(f"{hint}." for hint in hints()),
                 ]
             )
         )
@@ -116,33 +115,61 @@ def looks_like_counts(matrix: Matrix) -> bool:
     return any_positive
 
 
-def find_count_layers(adata: AnnData) -> list[str]:
+def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> list[str]:
     """Find the places of an AnnData that look like counts, each with how to use it.
+
+    Parameters
+    ----------
+    adata
+        Data.
+    name
+        What is read in vain, e.g. ``"adata.X"``; it is left out.
+    setup
+        Method to which another layer can be passed. `None`: a model says what is read, so counts have to be put there.
 
     Returns
     -------
-    Phrases such as ``"adata.layers['counts'] looks like counts: pass layer='counts'"``, layers first, then ``X``, then
-    ``raw``.
+    Phrases such as ``"adata.layers['raw'] looks like counts: pass layer='raw' to CountsDiffImputer.setup_anndata"``,
+    layers first, then ``X``, then ``raw``.
+
+    Examples
+    --------
+    >>> adata.layers["raw"] = adata.X.copy()
+    >>> find_count_layers(adata, "adata.X")
+    ["adata.layers['raw'] looks like counts: the model reads adata.X, so set adata.X = adata.layers['raw']"]
     """
-    found = [
-        f"adata.layers[{key!r}] looks like counts: pass layer={key!r}"
-        for key, layer in adata.layers.items()
-        if looks_like_counts(layer)
-    ]
-    if adata.X is not None and looks_like_counts(adata.X):
-        found.append("adata.X looks like counts: pass layer=None")
+
+    def put(place: str) -> str:
+        return f"the model reads {name}, so set {name} = {place}"
+
+    found = {}
+    for layer in (*adata.layers, None):
+        matrix, place = adata.X if layer is None else adata.layers[layer], matrix_name(layer)
+        if place != name and matrix is not None and looks_like_counts(matrix):
+            found[place] = put(place) if setup is None else f"pass layer={layer!r} to {setup}"
     if adata.raw is not None and looks_like_counts(adata.raw.X):
-        if adata.var_names.isin(adata.raw.var_names).all():
-            key = "raw_counts" if "counts" in adata.layers else "counts"
-            advice = f"set adata.layers[{key!r}] = adata.raw[:, adata.var_names].X and pass layer={key!r}"
+        place = "adata.raw[:, adata.var_names].X"
+        key = "raw_counts" if "counts" in adata.layers else "counts"
+        if not adata.var_names.isin(adata.raw.var_names).all():
+            found["adata.raw.X"] = "use adata.raw.to_adata() in place of adata"
+        elif setup is None:
+            found["adata.raw.X"] = put(place)
         else:
-            advice = "use adata.raw.to_adata() in place of adata"
-        found.append(f"adata.raw.X looks like counts: {advice}")
-    return found
+            found["adata.raw.X"] = f"set adata.layers[{key!r}] = {place} and pass layer={key!r} to {setup}"
+    return [f"{place} looks like counts: {advice}" for place, advice in found.items()]
 
 
-def get_matrix(adata: AnnData, layer: str | None) -> Matrix:
+def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer") -> Matrix:
     """Return ``adata.layers[layer]``, or ``adata.X`` if `layer` is `None`.
+
+    Parameters
+    ----------
+    adata
+        Data.
+    layer
+        Layer, or `None`.
+    argument
+        Argument that named the layer, for messages; `None`: a model says what is read.
 
     Raises
     ------
@@ -153,18 +180,19 @@ def get_matrix(adata: AnnData, layer: str | None) -> Matrix:
     """
     if layer is not None:
         if layer not in adata.layers:
+            asked = f"{layer!r}, which the model reads," if argument is None else f"{argument}={layer!r}"
             raise KeyError(
-                f"layer={layer!r} is not in adata.layers, which has {listing(adata.layers)}."
-                + suggestion(layer, adata.layers)
+                f"{asked} is not in adata.layers, which has {listing(adata.layers)}." + suggestion(layer, adata.layers)
             )
         return adata.layers[layer]
     if adata.X is None:
-        raise ValueError(f"adata.X is None: pass layer=..., adata.layers has {listing(adata.layers)}.")
+        advice = "the model reads the counts there" if argument is None else f"pass {argument}=..."
+        raise ValueError(f"adata.X is None: {advice}, adata.layers has {listing(adata.layers)}.")
     return adata.X
 
 
 def _is_count(values: np.ndarray) -> np.ndarray:
-    """Flag whole numbers from 0 to 2**53 and for NaN."""
+    """Which values are whole numbers from 0 to 2**53, or NaN."""
     if values.dtype.kind == "b":
         return np.ones(values.shape, dtype=bool)
     valid = values >= 0

@@ -11,54 +11,68 @@ from sccountsdiff.data.wording import listing, some_of, suggestion
 
 
 def check_covariates(
-    obs: pd.DataFrame, categorical_keys: Sequence[str] | None, continuous_keys: Sequence[str] | None
+    table: pd.DataFrame,
+    keys: Sequence[str],
+    *,
+    continuous: bool = False,
+    argument: str | None = None,
+    name: str = "adata.obs",
 ) -> None:
-    """Refuse covariates that are not columns of `obs`, have missing values, or are continuous but not finite numbers.
+    """Refuse covariates that are not columns of a table, have missing values, or should be finite numbers but are not.
+
+    Parameters
+    ----------
+    table
+        A row for each cell.
+    keys
+        Columns.
+    continuous
+        Whether they must be finite numbers.
+    argument
+        Argument of the set-up that named the columns, for messages; `None`: a model asks for them.
+    name
+        What to call the table in messages.
 
     Raises
     ------
     KeyError
-        If a key is not a column of `obs`.
+        If a key is not a column of the table.
     ValueError
-        If keys are given as one string, a covariate has missing values, or a continuous one is not numeric and finite.
+        If a covariate has missing values, or a continuous one is not numeric and finite.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> check_covariates(pd.DataFrame({"donor": ["a", "b"], "age": [31.0, 47.0]}), ["donor"], ["age"])
+    >>> table = pd.DataFrame({"donor": ["a", "b"], "age": [31.0, 47.0]})
+    >>> check_covariates(table, ["donor"], argument="batch_key")
+    >>> check_covariates(table, ["age"], continuous=True)
     """
-    arguments = {"categorical_covariate_keys": categorical_keys, "continuous_covariate_keys": continuous_keys}
-    for argument, keys in arguments.items():
-        if isinstance(keys, str):
-            raise ValueError(f"{argument} must be a list of keys, found the string {keys!r}: pass [{keys!r}].")
-    arguments = {argument: [] if keys is None else list(keys) for argument, keys in arguments.items()}
-    for argument, keys in arguments.items():
-        absent = [key for key in keys if key not in obs.columns]
-        if absent:
-            raise KeyError(
-                f"{argument}: {', '.join(map(repr, absent))} not in adata.obs, which has {listing(obs.columns)}."
-                + "".join(suggestion(key, obs.columns) for key in absent)
-            )
-    for argument, keys in arguments.items():
-        for key in keys:
-            n_missing = int(obs[key].isna().sum())
-            if n_missing:
-                raise ValueError(
-                    f"adata.obs[{key!r}] ({argument}) is missing in {n_missing} of {len(obs)} cells: "
-                    "fill it in or remove these cells."
-                )
-    for key in arguments["continuous_covariate_keys"]:
-        column = obs[key]
-        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
+    absent = [key for key in keys if key not in table.columns]
+    if absent:
+        raise KeyError(
+            f"{argument or 'covariates of the model'}: {', '.join(map(repr, absent))} not in {name}, which has "
+            f"{listing(table.columns)}." + "".join(suggestion(key, table.columns) for key in absent)
+        )
+    origin = f" ({argument})" if argument else ""
+    for key in keys:
+        column = table[key]
+        n_missing = int(column.isna().sum())
+        if n_missing:
             raise ValueError(
-                f"adata.obs[{key!r}] (continuous_covariate_keys) is not numeric, its dtype is {column.dtype}: "
-                "convert it with pandas.to_numeric, or pass it in categorical_covariate_keys."
+                f"{name}[{key!r}]{origin} is missing in {n_missing} of {len(table)} cells: fill it in, or leave these "
+                "cells out."
+            )
+        if not continuous:
+            continue
+        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
+            otherwise = ", or pass it in categorical_covariate_keys" if argument else ""
+            raise ValueError(
+                f"{name}[{key!r}]{origin} is not numeric, its dtype is {column.dtype}: convert it with "
+                f"pandas.to_numeric{otherwise}."
             )
         n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64)).sum())
         if n_infinite:
-            raise ValueError(
-                f"adata.obs[{key!r}] (continuous_covariate_keys) is infinite in {n_infinite} of {len(obs)} cells."
-            )
+            raise ValueError(f"{name}[{key!r}]{origin} is infinite in {n_infinite} of {len(table)} cells.")
 
 
 def encode(obs: pd.DataFrame, categories: dict[str, np.ndarray], unseen_to_null: bool = False) -> np.ndarray:

@@ -124,7 +124,11 @@ class CellSource:
 
 
 def open_counts(
-    adata: AnnData, layer: str | None, mask_layer: str | None, rows: np.ndarray | None = None
+    adata: AnnData,
+    layer: str | None,
+    mask_layer: str | None,
+    rows: np.ndarray | None = None,
+    setup: str | None = None,
 ) -> tuple[Matrix, Matrix | None]:
     """Counts and mask of an AnnData, checked and ready to be read by cells; nothing is changed in ``adata``.
 
@@ -136,16 +140,18 @@ def open_counts(
         Where the counts are, and where the mask of observed counts is.
     rows
         The only cells that are checked, in increasing order; default: all.
+    setup
+        Method that was given the names of the layers, for messages; `None`: they are those of a model.
     """
     name = matrix_name(layer)
-    counts = by_rows(as_matrix(get_matrix(adata, layer), name))
+    counts = by_rows(as_matrix(get_matrix(adata, layer, None if setup is None else "layer"), name))
     check_counts(
         counts,
         name=name,
         rows=rows,
         obs_names=adata.obs_names,
         var_names=adata.var_names,
-        layers_hint=lambda: find_count_layers(adata),
+        hints=lambda: find_count_layers(adata, name, setup),
     )
     if isinstance(counts, CSCDataset):
         warnings.warn(
@@ -155,9 +161,9 @@ def open_counts(
         )
     if mask_layer is None:
         return counts, None
-    name = matrix_name(mask_layer)
-    mask = by_rows(as_matrix(get_matrix(adata, mask_layer), name))
-    check_mask(mask, adata.shape, name=name, rows=rows)
+    mask_name = matrix_name(mask_layer)
+    mask = by_rows(as_matrix(get_matrix(adata, mask_layer, "mask_layer"), mask_name))
+    check_mask(mask, adata.shape, name=mask_name, rows=rows)
     return counts, mask
 
 
@@ -201,8 +207,8 @@ def make_source(
         )
         mask_layer = None
     counts, mask = open_counts(adata, layer, mask_layer, rows)
-    check_covariates(cells.categorical_obs, list(categories), [])
-    check_covariates(cells.continuous_obs, [], continuous_keys)
+    check_covariates(cells.categorical_obs, list(categories))
+    check_covariates(cells.continuous_obs, continuous_keys, continuous=True)
     return CellSource(
         counts,
         match_genes(adata.var_names, genes),

@@ -40,19 +40,23 @@ def is_absent(counts: Entries, observed: Entries | None = None, expressed: Entri
     return absent
 
 
-def check_mask(mask: Matrix, shape: tuple[int, int], *, name: str, rows: np.ndarray | None = None) -> None:
+def check_mask(
+    mask: Matrix, shape: tuple[int, int], *, name: str, rows: np.ndarray | None = None, meaning: str = "observed"
+) -> None:
     """Refuse a mask that is not a matrix of booleans (or of 0 and 1) with the shape of the counts.
 
     Parameters
     ----------
     mask
-        Cells x genes, dense, sparse or backed; True where a count was observed.
+        Cells x genes, dense, sparse or backed.
     shape
         Shape of the counts.
     name
         What to call the mask in messages, e.g. ``"adata.layers['observed']"``.
     rows
         The only cells to look at, in increasing order; default: all.
+    meaning
+        What True says of an entry, for messages.
 
     Raises
     ------
@@ -65,14 +69,14 @@ def check_mask(mask: Matrix, shape: tuple[int, int], *, name: str, rows: np.ndar
     if mask.dtype.kind == "b":
         return
     if mask.dtype.kind not in "iuf":
-        raise ValueError(f"{name} has dtype {mask.dtype}: a mask must be boolean (True = observed), or 0 and 1.")
+        raise ValueError(f"{name} has dtype {mask.dtype}: it must be boolean (True = {meaning}), or hold only 0 and 1.")
     for in_rows, in_columns, block in iter_blocks(mask, rows):
         values = values_of(block)
         wrong = (values != 0) & (values != 1)
         if wrong.any():
             where, value = first_entry(block, wrong, in_rows, in_columns)
             raise ValueError(
-                f"{name} holds {value} in {where}: a mask must be boolean (True = observed), or hold only 0 and 1."
+                f"{name} holds {value} in {where}: it must be boolean (True = {meaning}), or hold only 0 and 1."
             )
 
 

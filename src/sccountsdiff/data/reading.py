@@ -66,7 +66,7 @@ def is_csc(matrix: Matrix) -> bool:
 
 
 def by_rows(matrix: Matrix) -> Matrix:
-    """The matrix, as CSR if it is sparse and in memory: rows of another format are dear to read, block after block."""
+    """The matrix, as CSR if it is sparse and in memory: rows of others are expensive to read, block after block."""
     return matrix.tocsr() if sp.issparse(matrix) else matrix
 
 
@@ -104,6 +104,15 @@ def read_block(
     return block
 
 
+def iter_some_rows(
+    matrix: Matrix, rows: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
+    """Yield positions and blocks of the given rows, which are in increasing order; no others are read."""
+    for part in _ranges(len(rows), lines_per_block(matrix.shape[1])):
+        some = rows[part.start : part.stop]
+        yield some, read_block(matrix, some)
+
+
 def iter_blocks(
     matrix: Matrix, rows: np.ndarray | None = None
 ) -> Iterator[tuple[range | np.ndarray, range, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
@@ -113,9 +122,8 @@ def iter_blocks(
     """
     n_rows, n_columns = matrix.shape
     if rows is not None and len(rows) < n_rows:
-        for part in _ranges(len(rows), lines_per_block(n_columns)):
-            some = rows[part.start : part.stop]
-            yield some, range(n_columns), read_block(matrix, some)
+        for some, block in iter_some_rows(matrix, rows):
+            yield some, range(n_columns), block
     elif is_csc(matrix):
         for columns in _ranges(n_columns, lines_per_block(n_rows)):
             yield range(n_rows), columns, read_block(matrix, range(n_rows), columns)

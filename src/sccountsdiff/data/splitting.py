@@ -1,4 +1,4 @@
-"""Which cells to train on, and which entries to predict from which."""
+"""Which cells to train on, and the blocks in which cells are imputed."""
 
 from __future__ import annotations
 

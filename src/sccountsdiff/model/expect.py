@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from sccountsdiff.data.wording import suggestion
 from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, guide, log_likelihood
 from sccountsdiff.diffusion.checks import whole_number
 from sccountsdiff.diffusion.rounding import checked_mean
+from sccountsdiff.model.arguments import check_number
 from sccountsdiff.model.fill import FillMixin, Indices, choose_everything, unique_rows
 from sccountsdiff.model.sampler import Sampler, choose_seed, make_generator
 from sccountsdiff.module import OBSERVED_KEY
@@ -75,10 +75,9 @@ class ExpectMixin(FillMixin):
         True
         """
         self._require_trained()
-        if not 1 < depth < math.inf:
-            raise ValueError(f"`depth` must be a finite number above 1, not {depth}.")
+        check_number("depth", depth, above=1)
         sampler, n_chains = self._mean_sampler(guidance)
-        rows, order = unique_rows(indices, self._counts_of(adata))
+        rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         time = self.module.schedule.time_of(torch.tensor(1 / depth))
         blocks = []
@@ -128,7 +127,7 @@ class ExpectMixin(FillMixin):
         indices
             Cells, in the order in which they are to come back.
         library_size
-            Sum of each cell over the model's genes.
+            Sum of each cell over the model's genes; above 0.
         gene_list
             Genes to return; default: all of the model's.
         n_folds
@@ -156,9 +155,10 @@ class ExpectMixin(FillMixin):
         """
         self._require_trained()
         n_folds = whole_number("n_folds", n_folds)
+        check_number("library_size", library_size, above=0)
         sampler, n_chains = self._mean_sampler(guidance)
         genes = self._check_genes(gene_list)
-        data = self._counts_of(adata)
+        data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
         filling = self._fill(
             self._source(adata, unseen_to_null, rows),
@@ -224,7 +224,7 @@ class ExpectMixin(FillMixin):
         self._require_trained()
         n_times = whole_number("n_times", n_times)
         seed = choose_seed(seed)
-        rows, order = unique_rows(indices, self._counts_of(adata))
+        rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         values = []
         with torch.inference_mode():

@@ -18,12 +18,12 @@ from sccountsdiff.data.covariates import check_covariates, continuous_values, en
 from sccountsdiff.data.wording import some_of
 from sccountsdiff.diffusion import NOISED
 from sccountsdiff.diffusion.checks import whole_number
+from sccountsdiff.model.arguments import check_keywords
 from sccountsdiff.model.fill import FillMixin, Indices, as_dtype, choose_everything, count_dtype_of, unique_rows
 from sccountsdiff.model.sampler import (
     FILLING,
     GENERATING,
     Sampler,
-    check_keywords,
     choose_batch_size,
     choose_seed,
     make_generator,
@@ -52,7 +52,7 @@ class GenerateMixin(FillMixin):
             Number of cells.
         covariates
             A value for each covariate of the model, or a column of ``n_cells`` values for it. ``None`` generates
-            without covariates (the null state).
+            without covariates (the null state, which models trained with ``p_uncond=0`` do not know).
         n_steps
             Reverse steps.
         batch_size
@@ -78,7 +78,7 @@ class GenerateMixin(FillMixin):
         """
         self._require_trained()
         n_cells = whole_number("n_cells", n_cells)
-        check_keywords("generate", sampling_kwargs, GENERATING)
+        check_keywords("generate()", sampling_kwargs, GENERATING, "Arguments of sampling")
         sampler = Sampler(self.module, n_steps=n_steps, known=None, **sampling_kwargs)
         sampler.check_cells(n_cells)
         obs, categories, continuous = self._covariates_of(n_cells, covariates)
@@ -149,8 +149,8 @@ class GenerateMixin(FillMixin):
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         **sampling_kwargs
-            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length`` and
-            ``n_resamples`` of :meth:`impute`.
+            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length``,
+            ``n_resamples`` and ``on_move`` of :meth:`impute`.
 
         Returns
         -------
@@ -163,9 +163,9 @@ class GenerateMixin(FillMixin):
         """
         self._require_trained()
         n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
-        check_keywords("posterior_predictive_sample", sampling_kwargs, FILLING)
+        check_keywords("posterior_predictive_sample()", sampling_kwargs, FILLING, "Arguments of sampling")
         sampler = Sampler(self.module, **{"known": self._known_default, **sampling_kwargs})
-        rows, order = unique_rows(indices, self._counts_of(adata))
+        rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         dtype = count_dtype_of(source.counts.dtype) if sampler.final == "sample" else np.dtype(np.float32)
         filling = self._fill(
@@ -191,6 +191,11 @@ class GenerateMixin(FillMixin):
         index = pd.Index([f"cell_{i}" for i in range(n_cells)])
         keys = [*self.categories, *self.continuous_keys]
         if covariates is None:
+            if not self.module.knows_null:
+                raise ValueError(
+                    f"Pass `covariates` with {', '.join(keys)}: the model was made with `p_uncond=0` and has never "
+                    "seen cells without covariates."
+                )
             # One past the last category is the null state.
             codes = np.tile(np.array([len(c) for c in self.categories.values()], dtype=np.int64), (n_cells, 1))
             continuous = np.zeros((n_cells, len(self.continuous_keys)))
@@ -200,6 +205,8 @@ class GenerateMixin(FillMixin):
                     "to generate cells of a model whose covariates are all continuous."
                 )
             return pd.DataFrame(index=index), codes, continuous
+        if not isinstance(covariates, Mapping | pd.DataFrame):
+            raise TypeError(f"`covariates` must be a dict or a DataFrame, not {covariates!r}.")
         columns = {key: _column(key, covariates[key], n_cells) for key in covariates}
         unknown = sorted(set(columns) - set(keys))
         lacking = [key for key in keys if key not in columns]
@@ -211,15 +218,17 @@ class GenerateMixin(FillMixin):
                 + "."
             )
         obs = pd.DataFrame(columns, index=index)
-        check_covariates(obs, list(self.categories), self.continuous_keys)
+        check_covariates(obs, list(self.categories), name="covariates")
+        check_covariates(obs, self.continuous_keys, continuous=True, name="covariates")
         codes = encode(obs, self.categories, unseen_to_null=True)
         for column, (key, known) in zip(codes.T, self.categories.items(), strict=True):
             unseen = pd.unique(obs.loc[column == len(known), key].astype(object))
             if len(unseen):
+                advice = " Leave out `covariates` to generate cells without any." if self.module.knows_null else ""
                 raise ValueError(
                     f"covariates[{key!r}] holds categories that the model was not trained on: "
-                    f"{some_of(sorted(map(repr, unseen)), 10)}. It knows {some_of(list(map(repr, known.tolist())), 10)}. "
-                    "Leave out `covariates` to generate cells without any."
+                    f"{some_of(sorted(map(repr, unseen)), 10)}. "
+                    f"It knows {some_of(list(map(repr, known.tolist())), 10)}.{advice}"
                 )
         return obs, codes, continuous_values(obs, self.continuous_keys)
 

@@ -15,9 +15,11 @@ from mudata import MuData
 from torch import Tensor
 
 from sccountsdiff._compat import setup_args
+from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.loading import CellSource
 from sccountsdiff.data.missing import check_mask
-from sccountsdiff.data.reading import as_matrix, iter_row_chunks, read_rows
+from sccountsdiff.data.reading import as_matrix, iter_row_chunks, iter_some_rows, read_rows
+from sccountsdiff.data.wording import values_of
 from sccountsdiff.diffusion import Attrition, Move
 from sccountsdiff.diffusion.checks import whole_number
 from sccountsdiff.model.canvas import Canvas
@@ -103,7 +105,8 @@ class ImputeMixin(FillMixin):
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
-            Cells at a time. Same ``seed``, ``batch_size`` and cells, same integers.
+            Cells at a time; default: ``scvi.settings.batch_size``. Draws depend on it: same ``seed``, ``batch_size``
+            and cells, same integers.
         seed
             Seed; default: drawn from torch's global generator, and noted in ``adata.uns``.
         silent
@@ -119,8 +122,8 @@ class ImputeMixin(FillMixin):
         Notes
         -----
         Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` (standard deviation over draws, if there are
-        several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of the
-        layers), all at the end.
+        several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of these
+        layers as ``"layers"`` and, unless it is ``X``, that of the counts as ``"layer"``), all at the end.
 
         Examples
         --------
@@ -143,26 +146,24 @@ class ImputeMixin(FillMixin):
         )
         n_samples = 1 if sampler.is_deterministic else n_asked
         quantiles = _check_quantiles(quantiles, n_samples, sampler.is_deterministic)
-        suffixes = ["", *(["_sd"] if n_samples > 1 else []), *(f"_q{q:g}" for q in quantiles)]
-        data = self._counts_of(adata)
+        data = self._counts_adata(adata)
         args = setup_args(self.registry_)
+        count_dtype = count_dtype_of(get_matrix(data, args["layer"], None).dtype)
+        mean_dtype = np.result_type(count_dtype, np.float32)
+        draw_dtype = count_dtype if final == "sample" else mean_dtype
+        dtypes = _layer_dtypes(n_samples, quantiles, draw_dtype, mean_dtype)
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
         is_written = key_added is not None and indices is None
         if is_written:
-            _check_key(key_added, suffixes, in_use)
+            _check_key(key_added, list(dtypes), in_use)
         rows, order = unique_rows(indices, data)
         source = self._source(adata, unseen_to_null, rows)
-        choose, n_folds = _which_sites(sites, data, source, self.module.expressed is not None, n_folds)
+        choose, n_folds = _which_sites(sites, data, source, rows, self.module.expressed is not None, n_folds)
         batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
-        count_dtype = count_dtype_of(source.counts.dtype)
-        mean_dtype = np.result_type(count_dtype, np.float32)
-        draw_dtype = count_dtype if final == "sample" else mean_dtype
         shape = (len(rows), source.counts.shape[1])
-        dtypes = dict.fromkeys(suffixes, draw_dtype) | {"": draw_dtype if n_samples == 1 else mean_dtype}
-        dtypes |= {"_sd": np.dtype(np.float32)} if n_samples > 1 else {}
         canvases = {suffix: Canvas(shape, dtype, is_sparse) for suffix, dtype in dtypes.items()}
         all_draws = None if return_mean else np.empty((n_asked, *shape), draw_dtype)
 
@@ -181,9 +182,9 @@ class ImputeMixin(FillMixin):
         for counts, filled, draws in filling:
             cells, genes = np.nonzero(filled)
             genes = source.columns[genes]
-            for suffix, values in _summaries(draws, quantiles).items():
+            for (suffix, canvas), values in zip(canvases.items(), _summaries(draws, quantiles), strict=True):
                 around = np.zeros_like(counts) if suffix == "_sd" else counts
-                canvases[suffix].add(_put(around, (cells, genes), values, canvases[suffix].dtype))
+                canvas.add(_put(around, (cells, genes), values, canvas.dtype))
             if all_draws is not None:
                 block = all_draws[:, n_done : n_done + len(counts)]
                 block[:] = counts
@@ -194,6 +195,8 @@ class ImputeMixin(FillMixin):
         if is_written:
             settings_used = sampler.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             settings_used |= {"batch_size": batch_size, "version": version("sccountsdiff")}
+            # Not every version of AnnData can write None.
+            settings_used |= {} if args["layer"] is None else {"layer": args["layer"]}
             layers = {key_added + suffix: matrix for suffix, matrix in results.items()}
             _write(data, key_added, layers, settings_used, keep=set(in_use.values()))
         if all_draws is not None:
@@ -215,12 +218,12 @@ def _check_quantiles(quantiles: Sequence[float] | float | None, n_samples: int, 
         )
     if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
         raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
-    return quantiles
+    return list({f"{q:g}": q for q in quantiles}.values())  # of two with the same name, one
 
 
 def _check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) -> None:
     """Refuse a name under which the layers of the result would replace what the model reads."""
-    if not isinstance(key, str):
+    if not isinstance(key, str) or not key:
         raise ValueError(f"`key_added` must be the name of a layer or None, not {key!r}.")
     for what, layer in in_use.items():
         if layer in [key + suffix for suffix in suffixes]:
@@ -229,7 +232,7 @@ def _check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) 
             )
 
 
-def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, n_folds: int):
+def _which_sites(sites, data: AnnData, source: CellSource, rows: np.ndarray, zeros_missing: bool, n_folds: int):
     """The function that says which entries of a block to fill in, and in how many folds."""
     if sites is not None:
         if isinstance(sites, str):
@@ -244,7 +247,7 @@ def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, 
                 )
             sites = sites.to_numpy()
         sites = as_matrix(sites, "sites")
-        check_mask(sites, data.shape, name="sites")
+        check_mask(sites, data.shape, name="sites", meaning="fill in")
         strangers = np.setdiff1d(np.arange(data.n_vars), source.columns)
         if len(strangers):
             asked = sum(np.asarray(block[:, strangers].sum(0)).ravel() for _, block in iter_row_chunks(sites))
@@ -252,21 +255,23 @@ def _which_sites(sites, data: AnnData, source: CellSource, zeros_missing: bool, 
                 gene = data.var_names[strangers[asked.argmax()]]
                 raise ValueError(f"`sites` asks for gene {gene!r}, which the model was not trained on.")
         return lambda rows, counts, absent: source.select(read_rows(sites, rows)).astype(bool), 1
-    if zeros_missing or _any_absent(source):
+    # What becomes of a cell must not depend on which others are asked for, so all cells count. Those asked for come
+    # first: a missing entry there settles it.
+    others = np.delete(np.arange(source.n_cells), rows)
+    if zeros_missing or _any_absent(source, rows) or _any_absent(source, others):
         return lambda rows, counts, absent: absent, 1
     logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
     return lambda rows, counts, absent: counts == 0, n_folds
 
 
-def _any_absent(source: CellSource) -> bool:
-    """Whether an entry of the model's genes is missing; what other genes hold does not matter."""
+def _any_absent(source: CellSource, rows: np.ndarray) -> bool:
+    """Whether an entry of the model's genes is missing in these cells; what other genes hold does not matter."""
     if source.counts.dtype.kind == "f":
-        for _, block in iter_row_chunks(source.counts):
-            block = source.select(block)
-            if np.isnan(block.data if sp.issparse(block) else block).any():
+        for _, block in iter_some_rows(source.counts, rows):
+            if np.isnan(values_of(source.select(block))).any():
                 return True
     if source.mask is not None:
-        for _, block in iter_row_chunks(source.mask):
+        for _, block in iter_some_rows(source.mask, rows):
             block = source.select(block)
             if int((block != 0).sum()) < block.shape[0] * block.shape[1]:
                 return True
@@ -276,15 +281,23 @@ def _any_absent(source: CellSource) -> bool:
 # How the answer is put together
 
 
-def _summaries(draws: np.ndarray, quantiles: list[float]) -> dict[str, np.ndarray]:
-    """What is written of the draws ``(draws, entries)``, by the suffix of its layer."""
+def _layer_dtypes(
+    n_samples: int, quantiles: list[float], draw_dtype: np.dtype, mean_dtype: np.dtype
+) -> dict[str, np.dtype]:
+    """The layers that are written, by the suffix of their names, with their types."""
+    if n_samples == 1:
+        return {"": draw_dtype}
+    return {"": mean_dtype, "_sd": np.dtype(np.float32)} | {f"_q{q:g}": draw_dtype for q in quantiles}
+
+
+def _summaries(draws: np.ndarray, quantiles: list[float]) -> list[np.ndarray]:
+    """What is written of the draws ``(draws, entries)``, in the order of ``_layer_dtypes``."""
     if len(draws) == 1:
-        return {"": draws[0]}
-    summaries = {"": draws.mean(0), "_sd": draws.std(0, ddof=1)}
+        return [draws[0]]
+    summaries = [draws.mean(0), draws.std(0, ddof=1)]
     if quantiles:
         # Not interpolated: between two counts there is none.
-        values = np.quantile(draws, quantiles, axis=0, method="inverted_cdf")
-        summaries |= {f"_q{q:g}": value for q, value in zip(quantiles, values, strict=True)}
+        summaries += list(np.quantile(draws, quantiles, axis=0, method="inverted_cdf"))
     return summaries
 
 

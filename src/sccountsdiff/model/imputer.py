@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from anndata import AnnData
+from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.callbacks import Callback
 from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
+from scvi.train import Trainer
 
 from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.covariates import location_and_scale
@@ -20,12 +24,14 @@ from sccountsdiff.data.loading import Cells, CellSource, find_cells, make_source
 from sccountsdiff.data.splitting import split_cells
 from sccountsdiff.data.statistics import expressed_genes, gene_means
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.diffusion.checks import whole_number
+from sccountsdiff.model.arguments import check_keywords, check_number, keywords_of
 from sccountsdiff.model.expect import ExpectMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
-from sccountsdiff.nn import Backbone
+from sccountsdiff.nn import Backbone, get_backbone
 from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs
 
 logger = logging.getLogger("sccountsdiff")
@@ -98,10 +104,14 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         dropout_rate: float | None = None,
         **backbone_kwargs,
     ):
+        check_number("p_uncond", p_uncond)
         if not 0 <= p_uncond < 1:
             raise ValueError(f"`p_uncond` must be at least 0 and below 1, not {p_uncond}.")
+        options = {"n_hidden": n_hidden, "n_layers": n_layers, "dropout_rate": dropout_rate}
+        options = {name: value for name, value in options.items() if value is not None} | backbone_kwargs
+        self._check_options(get_backbone(backbone), options)
         _refuse_other_types(adata)
-        if adata is not None and self._get_most_recent_anndata_manager(adata) is None:
+        if adata is not None and not self._is_set_up(adata):
             if isinstance(adata, MuData):
                 raise ValueError("Set up the MuData with `CountsDiffImputer.setup_mudata` first.")
             layer = "counts" if "counts" in adata.layers else None
@@ -124,7 +134,6 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
                 expressed = expressed_genes(source.counts, labels, n_categories[label_position], source.mask)
             means = gene_means(source.counts, source.mask, labels, expressed)
             location, scale = location_and_scale(source.continuous)
-        options = {"n_hidden": n_hidden, "n_layers": n_layers, "dropout_rate": dropout_rate}
         self.module = self._module_cls(
             means,
             backbone=backbone,
@@ -137,7 +146,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             label_position=label_position,
             observed_training=observed_training,
             p_uncond=p_uncond,
-            backbone_kwargs={k: v for k, v in options.items() if v is not None} | backbone_kwargs,
+            backbone_kwargs=options,
         )
         name = backbone if isinstance(backbone, str) else backbone.__name__
         self._model_summary_string = (
@@ -145,6 +154,31 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             f"covariates: {', '.join([*self.categories, *self.continuous_keys]) or 'none'}"
         )
         self.init_params_ = self._get_init_params(locals())
+
+    def _check_options(self, network: type[Backbone], options: Mapping[str, object]) -> None:
+        """Refuse arguments of the set-up, and those that the backbone does not take."""
+        allowed = keywords_of(network)
+        for name in inspect.signature(self.setup_mudata).parameters:
+            if name in options and name not in (allowed or ()):
+                method = "setup_mudata(mdata" if name == "modalities" else "setup_anndata(adata"
+                raise TypeError(
+                    f"`{name}` is an argument of the set-up: call `CountsDiffImputer.{method}, {name}=...)` first, and "
+                    "make the model without it."
+                )
+        if allowed is not None:
+            settings_of_its_own = [name for name in allowed if name not in ("n_genes", "n_outputs")]
+            check_keywords(f"The backbone {network.__name__}", options, settings_of_its_own)
+
+    def _is_set_up(self, adata: AnnData | MuData) -> bool:
+        try:
+            return self._get_most_recent_anndata_manager(adata) is not None
+        except ValueError:
+            # The data bears the mark of a set-up, but that was of another object.
+            method = "setup_mudata" if isinstance(adata, MuData) else "setup_anndata"
+            raise ValueError(
+                f"`adata` is a copy of data that was set up, or was copied and the copy set up since. Call "
+                f"`CountsDiffImputer.{method}(adata, ...)` again, with the same arguments."
+            ) from None
 
     # What the model was set up with ---------------------------------------------------------------------------------
 
@@ -208,7 +242,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
         return find_cells(adata, setup_args(self.registry_).get("modalities"))
 
-    def _counts_of(self, adata: AnnData | MuData | None) -> AnnData:
+    def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
         """The AnnData that holds the counts."""
         return self._cells(adata).adata
 
@@ -217,7 +251,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
     ) -> CellSource:
         """Cells of the model's data, or of new data, checked; with ``rows``, only the counts of these cells are."""
         args = setup_args(self.registry_)
-        return make_source(
+        source = make_source(
             self._cells(adata),
             self.gene_names,
             layer=args["layer"],
@@ -227,6 +261,15 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             unseen_to_null=unseen_to_null,
             rows=rows,
         )
+        if unseen_to_null and not self.module.knows_null:
+            asked = source.categories if rows is None else source.categories[rows]
+            if (asked >= [len(known) for known in self.categories.values()]).any():
+                raise ValueError(
+                    "`unseen_to_null=True` treats cells with unseen categories as having no covariates, but this model "
+                    "was made with `p_uncond=0` and has never seen such cells. Leave these cells out, or train one "
+                    "with `p_uncond` above 0."
+                )
+        return source
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -265,7 +308,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         early_stopping_patience
             Epochs without improvement to wait for, at least 1. Default: a tenth of ``max_epochs``, at least 5.
         ema_decay
-            Decay of the moving average of the weights.
+            Decay of the moving average of the weights, from 0 to 1.
         gradient_clip_val
             Norm at which gradients are clipped.
         plan_kwargs
@@ -284,17 +327,19 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         if self.adata is None:
             raise ValueError("The model was loaded without data: training needs `adata`.")
         _refuse_mps(accelerator)
-        for name in trainer_kwargs.keys() & _FIXED_IN_TRAINING.keys():
-            raise TypeError(f"`train` takes no `{name}`: {_FIXED_IN_TRAINING[name]}.")
-        if max_epochs is not None and max_epochs < 1:
-            raise ValueError(f"`max_epochs` must be at least 1, not {max_epochs}.")
-        if batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, not {batch_size}.")
-        if early_stopping_patience is not None and early_stopping_patience < 1:
+        self._check_training_kwargs(trainer_kwargs, plan_kwargs)
+        if max_epochs is not None:
+            max_epochs = whole_number("max_epochs", max_epochs)
+        batch_size = whole_number("batch_size", batch_size)
+        if early_stopping_patience == 0:
             raise ValueError(
-                f"`early_stopping_patience` must be at least 1, not {early_stopping_patience}; `early_stopping=False` "
-                "turns early stopping off."
+                "`early_stopping_patience` must be at least 1, not 0; `early_stopping=False` turns early stopping off."
             )
+        if early_stopping_patience is not None:
+            early_stopping_patience = whole_number("early_stopping_patience", early_stopping_patience)
+        check_number("ema_decay", ema_decay)
+        if not 0 <= ema_decay <= 1:
+            raise ValueError(f"`ema_decay` must be within [0, 1], not {ema_decay}.")
         train_size = 0.9 if train_size is None else train_size
         split = split_cells(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
         self._source()  # the data may have been normalised in place since the model was made
@@ -321,6 +366,21 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             callbacks=[BestAverage(ema_decay), *callbacks],
             **trainer_kwargs,
         )
+
+    def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
+        """Refuse what neither the training plan nor the trainer takes."""
+        of_plan = keywords_of(self._training_plan_cls)
+        if of_plan is not None and isinstance(plan_kwargs, Mapping):
+            check_keywords("`plan_kwargs`", plan_kwargs, [name for name in of_plan if name != "module"])
+        for name in trainer_kwargs:
+            if name in _FIXED_IN_TRAINING:
+                raise TypeError(f"`train` takes no `{name}`: {_FIXED_IN_TRAINING[name]}.")
+            setting = "lr" if name == "learning_rate" else name
+            if setting in (of_plan or ()):
+                raise TypeError(f"`train` takes no `{name}`: pass `plan_kwargs={{{setting!r}: ...}}`.")
+        takers = (self.train, super().train, Trainer, LightningTrainer)
+        allowed = {name for taker in takers for name in inspect.signature(taker).parameters}
+        check_keywords("train(), like scvi.train.Trainer,", trainer_kwargs, sorted(allowed), what=None)
 
     def _dtypes(self) -> dict[str, type]:
         """Types in which minibatches are read: as scvi-tools does, but continuous covariates in double precision."""
@@ -364,6 +424,10 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         """
         _refuse_mps(accelerator)
         _refuse_other_types(None if adata is False else adata)
+        file = Path(dir_path, f"{kwargs.get('prefix') or ''}model.pt")
+        if kwargs.get("backup_url") is None and not file.is_file():
+            what = f"it holds no {file.name}" if file.parent.is_dir() else "there is no such folder"
+            raise FileNotFoundError(f"No saved model in {str(dir_path)!r}: {what}.")
         return super().load(dir_path, adata, accelerator, device, **kwargs)
 
     def to_device(self, device: str | int | torch.device) -> None:

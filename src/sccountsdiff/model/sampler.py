@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -25,6 +24,7 @@ from sccountsdiff.diffusion.checks import one_of, whole_number
 from sccountsdiff.diffusion.guidance import check_guidance
 from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
 from sccountsdiff.diffusion.sampling import FINALS
+from sccountsdiff.model.arguments import check_number
 from sccountsdiff.module import CountsDiffModule
 
 logger = logging.getLogger("sccountsdiff")
@@ -36,7 +36,7 @@ FILLING = ("n_steps", "known", *GENERATING)
 """Those for cells of which something is known."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sampler:
     """How draws are made; see :meth:`CountsDiffImputer.impute` for what the arguments mean.
 
@@ -57,26 +57,23 @@ class Sampler:
 
     def __post_init__(self):
         head = self.module.denoiser.head
-        # Frozen dataclasses are set through object.
-        put = lambda name, value: object.__setattr__(self, name, value)
-        for name in ("n_steps", "jump_length", "n_resamples"):
-            put(name, whole_number(name, getattr(self, name)))
+        self.n_steps = whole_number("n_steps", self.n_steps)
+        self.jump_length = whole_number("jump_length", self.jump_length)
+        self.n_resamples = whole_number("n_resamples", self.n_resamples)
         one_of("final", self.final, FINALS)
         one_of("rounding", self.rounding, (*ROUNDINGS, None))
         if self.rounding == "nb" and head != "nb":
             raise ValueError(f"`rounding='nb'` needs a model with `head='nb'`; this one has head={head!r}.")
         if self.known is not None:
             self._check_known()
-        check_guidance(self.guidance)
-        if self.guidance not in (0, 1) and not len(self.module.n_categories) + len(self.module.location):
-            raise ValueError(f"`guidance={self.guidance}` has nothing to act on: the model has no covariates.")
+        self._check_guidance()
         n_grid = self.module.schedule.n_grid
         if n_grid is not None and self.n_steps > n_grid - 1:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
-        put("attrition", get_attrition(self.attrition))
+        self.attrition = get_attrition(self.attrition)
         self._check_attrition()
-        put("rounding", self.rounding or ("nb" if head == "nb" else "random"))
-        put("_walk", reverse_walk(self.n_steps, self.jump_length, self.n_resamples))
+        self.rounding = self.rounding or ("nb" if head == "nb" else "random")
+        self._walk = reverse_walk(self.n_steps, self.jump_length, self.n_resamples)
 
     def _check_known(self) -> None:
         one_of("known", self.known, WAYS_TO_SHOW)
@@ -96,6 +93,17 @@ class Sampler:
             logger.warning(
                 "`known='noised'` with `n_steps=1`: known counts are all thinned away at the start of the only step, and "
                 "draws do not depend on the cell. Use more steps."
+            )
+
+    def _check_guidance(self) -> None:
+        check_number("guidance", self.guidance)
+        check_guidance(self.guidance)
+        if not self.module.has_covariates and self.guidance not in (0, 1):
+            raise ValueError(f"`guidance={self.guidance}` has nothing to act on: the model has no covariates.")
+        if self.guidance != 1 and not self.module.knows_null:
+            raise ValueError(
+                f"`guidance={self.guidance}` needs predictions without covariates, which this model has not learned: "
+                "it was made with `p_uncond=0`. Use `guidance=1`, or train one with `p_uncond` above 0."
             )
 
     def _check_attrition(self, n_cells: int | None = None) -> None:
@@ -141,18 +149,6 @@ class Sampler:
             generator=generator,
             on_move=self.on_move,
         )
-
-
-def check_keywords(method: str, given: Mapping[str, object], allowed: tuple[str, ...]) -> None:
-    """Refuse arguments that the method does not pass on to the sampler."""
-    for name in given:
-        if name not in allowed:
-            close = difflib.get_close_matches(name, allowed, n=1)
-            raise TypeError(
-                f"{method}() takes no argument {name!r}"
-                + (f"; did you mean {close[0]!r}?" if close else ".")
-                + f" Arguments of sampling are {', '.join(allowed)}."
-            )
 
 
 def make_generator(device: torch.device, *keys: int) -> torch.Generator:

@@ -14,7 +14,7 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS
 from scvi.data import AnnDataManager, fields
 
-from sccountsdiff._compat import field_state, setup_args
+from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_covariates
 from sccountsdiff.data.loading import Cells, find_cells, match_genes, open_counts
@@ -146,13 +146,19 @@ class SetupMixin:
     ) -> None:
         """Check the data and register its fields, which ``makers`` make: layer, categorical and continuous ones."""
         args = setup_args(setup_method_args)
+        source_registry = load_kwargs.get("source_registry")
         categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
         continuous = _merge_keys(args["continuous_covariate_keys"])
         _check_zeros(args["zeros"], args["labels_key"])
-        check_covariates(cells.categorical_obs, categorical, [])
-        check_covariates(cells.continuous_obs, [], continuous)
-        _check_counts(cells.adata, args["layer"], args["mask_layer"])
-        _check_genes(cells.adata, load_kwargs.get("source_registry"))
+        _check_layer_names(args)
+        for argument in ("batch_key", "labels_key", "categorical_covariate_keys"):
+            check_covariates(cells.categorical_obs, _merge_keys(args[argument]), argument=argument)
+        check_covariates(cells.continuous_obs, continuous, continuous=True, argument="continuous_covariate_keys")
+        # Of a model that is loaded, nothing can be passed to the set-up.
+        method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
+        setup = f"{cls.__name__}.{method}" if source_registry is None else None
+        _check_counts(cells.adata, args["layer"], args["mask_layer"], setup)
+        _check_genes(cells.adata, source_registry)
 
         make_layer, make_categorical, make_continuous = makers
         data_fields = [
@@ -185,8 +191,17 @@ def _check_zeros(zeros: str, labels_key: str | None) -> None:
         raise ValueError("`zeros='missing'` needs `labels_key`: which zeros are missing depends on the cell's type.")
 
 
-def _check_counts(adata: AnnData, layer: str | None, mask_layer: str | None) -> None:
-    counts, mask = open_counts(adata, layer, mask_layer)
+def _check_layer_names(args: dict) -> None:
+    for argument in ("layer", "mask_layer"):
+        if not isinstance(args[argument], str | None):
+            raise TypeError(
+                f"`{argument}` must be the name of a layer or None, not {type(args[argument]).__name__}: put the "
+                "matrix into adata.layers and pass its name."
+            )
+
+
+def _check_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None) -> None:
+    counts, mask = open_counts(adata, layer, mask_layer, setup=setup)
     check_observed(counts, mask, name=matrix_name(layer), obs_names=adata.obs_names, var_names=adata.var_names)
 
 

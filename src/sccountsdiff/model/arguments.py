@@ -1,0 +1,62 @@
+"""Checks of arguments that several methods of the model take."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from numbers import Real
+
+
+def check_number(name: str, value: object, *, above: float | None = None) -> None:
+    """Refuse what is no number or, with a bound, not finite and above it.
+
+    Examples
+    --------
+    >>> check_number("depth", 0.5, above=1)
+    Traceback (most recent call last):
+    ...
+    ValueError: `depth` must be a finite number above 1, not 0.5.
+    """
+    if not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number, not {value!r}.")
+    if above is not None and not above < value < math.inf:
+        raise ValueError(f"`{name}` must be a finite number above {above}, not {value}.")
+
+
+def keywords_of(function: Callable) -> list[str] | None:
+    """Names of the arguments of a function or a class; ``None`` if it takes any.
+
+    Examples
+    --------
+    >>> keywords_of(check_number)
+    ['name', 'value', 'above']
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return [parameter.name for parameter in parameters]
+
+
+def check_keywords(taker: str, given: Iterable[str], allowed: Iterable[str], what: str | None = "Arguments") -> None:
+    """Refuse arguments that are not among those allowed, with the one that may have been meant, and all of them.
+
+    With ``what=None`` they are not listed.
+
+    Examples
+    --------
+    >>> check_keywords("MLP", ["n_hiden"], ["n_hidden", "n_layers"])
+    Traceback (most recent call last):
+    ...
+    TypeError: MLP takes no argument 'n_hiden'; did you mean 'n_hidden'? Arguments are n_hidden, n_layers.
+    """
+    allowed = list(allowed)
+    for name in given:
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, n=1)
+            raise TypeError(
+                f"{taker} takes no argument {name!r}"
+                + (f"; did you mean {close[0]!r}?" if close else ".")
+                + (f" {what} are {', '.join(allowed) or 'none'}." if what else "")
+            )
