@@ -11,6 +11,8 @@ import pytest
 from sccountsdiff import CountsDiffImputer, datasets
 from sccountsdiff.cli import main
 from sccountsdiff.demo import run_demo
+from sccountsdiff.diffusion import Fisher
+from sccountsdiff.nn import Transformer
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,40 @@ def test_impute_writes_what_the_model_imputes(files):
     np.testing.assert_array_equal(written.layers["filled"].toarray()[observed], adata.X.toarray()[observed])
 
 
+def test_what_impute_can_be_told(files):
+    output = files / "told.h5ad"
+    arguments = ["impute", str(files / "data.h5ad"), str(files / "model"), str(output), "--n-samples", "3"]
+    assert main([*arguments, "--n-steps", "2", "--known", "noised", "--quantiles", "0.1", "0.9"]) == 0
+    adata = anndata.read_h5ad(files / "data.h5ad")
+    options = {"n_samples": 3, "n_steps": 2, "seed": 0, "silent": True}
+    model = CountsDiffImputer.load(files / "model", adata=False)
+    model.impute(adata, known="noised", quantiles=[0.1, 0.9], **options)
+    written = anndata.read_h5ad(output)
+    for layer in ("imputed", "imputed_sd", "imputed_q0.1", "imputed_q0.9"):
+        assert (written.layers[layer] != adata.layers[layer]).nnz == 0
+    clean = model.impute(adata, key_added=None, **options)
+    assert (clean != adata.layers["imputed"]).nnz > 0, "known matters"
+
+
+def test_zeros_are_filled_in_in_as_many_folds_as_asked_for(files):
+    everything = files / "everything.h5ad"
+    adata = anndata.read_h5ad(files / "data.h5ad")
+    adata.layers["observed"][:] = True
+    adata.write_h5ad(everything)
+    arguments = ["impute", str(everything), str(files / "model"), str(files / "zeros.h5ad"), "--n-samples", "1"]
+    assert main([*arguments, "--n-steps", "1", "--n-folds", "2"]) == 0
+    assert anndata.read_h5ad(files / "zeros.h5ad").uns["sccountsdiff"]["imputed"]["n_folds"] == 2
+
+
+def test_what_train_can_be_told(files):
+    settings = ["--backbone", "transformer", "--schedule", "fisher", "--head", "softplus", "--no-observed-training"]
+    arguments = ["train", str(files / "data.h5ad"), str(files / "other"), "--max-epochs", "1"]
+    assert main([*arguments, *settings]) == 0
+    module = CountsDiffImputer.load(files / "other", adata=False).module
+    assert isinstance(module.denoiser.backbone, Transformer) and isinstance(module.schedule, Fisher)
+    assert module.denoiser.head == "softplus" and not module.observed_training
+
+
 def test_mean_needs_no_draws(files):
     output = files / "mean.h5ad"
     assert main(["impute", str(files / "data.h5ad"), str(files / "model"), str(output), "--mean"]) == 0
@@ -53,6 +89,12 @@ def test_mean_needs_no_draws(files):
         (["train", "{data}", "new", "--layer", "umi"], "umi"),
         (["train", "{data}", "new", "--covariate", "celltype"], "cell_type"),
         (["impute", "{data}", "{model}", "out.h5ad", "--attrition", "2"], "attrition"),
+        (["impute", "{data}", "{model}", "out.h5ad", "--known", "seen"], "`known` must be 'clean' or 'noised'"),
+        (["impute", "{data}", "{model}", "out.h5ad", "--n-folds", "0"], "`n_folds` must be a whole number"),
+        (["impute", "{data}", "{model}", "out.h5ad", "--quantiles", "5"], "`quantiles` must be within [0, 1]"),
+        (["impute", "{data}", "{model}", "out.h5ad", "--mean", "--quantiles", "0.5"], "`quantiles` need draws"),
+        (["train", "{data}", "new", "--schedule", "cosin"], "did you mean 'cosine'"),
+        (["train", "{data}", "new", "--head", "zinb"], "`head` must be one of"),
         (["impute", "{data}", "{model}", "no_such_folder/out.h5ad"], "does not exist"),
     ],
 )

@@ -42,6 +42,15 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     train.add_argument("--covariate", action="append", default=[], help="categorical column of obs; may be repeated")
     train.add_argument("--continuous", action="append", default=[], help="numeric column of obs; may be repeated")
     train.add_argument("--mask-layer", help="boolean layer, True = observed")
+    train.add_argument("--backbone", default="mlp", help="mlp or transformer (default: mlp)")
+    train.add_argument("--schedule", default="cosine", help="cosine, fisher or blackout (default: cosine)")
+    train.add_argument("--head", default="nb", help="nb, poisson or softplus (default: nb)")
+    train.add_argument(
+        "--observed-training",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="show a share of each training cell as it is; without, impute with --known noised",
+    )
     train.add_argument("--max-epochs", type=int)
     train.add_argument("--seed", type=int, default=0)
     train.set_defaults(run=_train)
@@ -55,9 +64,20 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     )
     impute.add_argument("--n-samples", type=int, default=5)
     impute.add_argument("--n-steps", type=int, default=15)
+    impute.add_argument(
+        "--known", default="clean", help="observed counts are shown to the network clean or noised (default: clean)"
+    )
     impute.add_argument("--guidance", type=float, default=1.0)
     impute.add_argument("--attrition", type=float, default=0.005)
+    impute.add_argument("--n-folds", type=int, default=10, help="folds for imputing all zeros (default: 10)")
     impute.add_argument("--mean", action="store_true", help="the conditional mean in one pass instead of draws")
+    impute.add_argument(
+        "--quantiles",
+        type=float,
+        nargs="+",
+        metavar="Q",
+        help="quantiles of the draws to write, as layers of their own",
+    )
     impute.add_argument("--key-added", default="imputed", help="layer to write (default: imputed)")
     impute.add_argument("--batch-size", type=int)
     impute.add_argument("--seed", type=int, default=0)
@@ -98,7 +118,13 @@ def _train(arguments: argparse.Namespace) -> None:
         continuous_covariate_keys=arguments.continuous,
         mask_layer=arguments.mask_layer,
     )
-    model = CountsDiffImputer(adata)
+    model = CountsDiffImputer(
+        adata,
+        backbone=arguments.backbone,
+        schedule=arguments.schedule,
+        head=arguments.head,
+        observed_training=arguments.observed_training,
+    )
     model.train(max_epochs=arguments.max_epochs)
     model.save(arguments.model)
     print(f"Saved the model to {arguments.model}")
@@ -118,8 +144,11 @@ def _impute(arguments: argparse.Namespace) -> None:
         adata,
         sites=arguments.sites,
         n_samples=arguments.n_samples,
+        known=arguments.known,
         guidance=arguments.guidance,
         attrition=arguments.attrition,
+        n_folds=arguments.n_folds,
+        quantiles=arguments.quantiles,
         key_added=arguments.key_added,
         batch_size=arguments.batch_size,
         seed=arguments.seed,

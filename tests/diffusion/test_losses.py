@@ -103,6 +103,26 @@ def test_the_weighted_loss_is_the_likelihood_up_to_a_constant(schedule):
     assert found == pytest.approx(expected, abs=1e-5)
 
 
+class LikelihoodCosine(Cosine):
+    def weight(self, t):
+        return nll_weight(self, t)
+
+
+def test_models_can_be_trained_with_the_exact_weight(simulate, train):
+    adata = simulate(40).adata
+    model, other = (
+        train(adata, model_kwargs={"schedule": schedule, "observed_training": False})
+        for schedule in (LikelihoodCosine(), Cosine())
+    )
+    x0 = torch.from_numpy(adata.X.toarray())
+    no_covariates = torch.zeros(40, 0, dtype=torch.long), torch.zeros(40, 0)
+    drawn = model.module.inference(x0, torch.zeros_like(x0, dtype=torch.bool), *no_covariates)
+    torch.testing.assert_close(drawn["weight"], math.pi / torch.tan(math.pi / 2 * drawn["t"]), rtol=1e-4, atol=1e-4)
+    assert np.isfinite(model.history["train_loss"].to_numpy(dtype=float)).all()
+    weights, others = (torch.cat([p.flatten() for p in m.module.parameters()]) for m in (model, other))
+    assert weights.isfinite().all() and not torch.equal(weights, others)
+
+
 # The bound ----------------------------------------------------------------------------------------------------------
 
 

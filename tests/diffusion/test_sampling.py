@@ -8,6 +8,7 @@ from sccountsdiff.diffusion import (
     ABSENT,
     KNOWN,
     NOISED,
+    Attrition,
     Blackout,
     Cosine,
     Max,
@@ -215,6 +216,20 @@ def test_rates_for_another_walk_raise_before_the_first_step():
                 attrition=PerStep(torch.zeros(6)),
             )
     assert not calls
+
+
+@pytest.mark.parametrize("walk", [reverse_walk(4), reverse_walk(3, 2, 3)], ids=["once", "resampled"])
+def test_attrition_is_asked_for_each_reverse_move_in_turn(walk, generator):
+    asked = []
+
+    class Noting(Attrition):
+        def _sigma(self, sigma_max, step):
+            asked.append(step)
+            return 0 * sigma_max
+
+    x0, status = imputation_problem()
+    sample(poisson_denoiser, Cosine(), walk, x0, status, attrition=Noting(), generator=generator)
+    assert asked == list(range(sum(map(is_denoising, walk))))
 
 
 def test_attrition_of_each_entry(generator):

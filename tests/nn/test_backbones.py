@@ -1,5 +1,6 @@
 """What both backbones promise, and what is particular to each."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -102,6 +103,32 @@ def test_genes_have_no_order_for_the_transformer():
     backbone.genes.data = backbone.genes.data[order]
     torch.testing.assert_close(backbone(CHANNELS[:, :, order], TOKENS), before[:, :, order])
     assert not torch.allclose(backbone(CHANNELS, TOKENS), before), "which gene it is matters"
+
+
+@pytest.mark.parametrize("backbone", [MLP, Transformer])
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1, not 0"),
+        ({"n_hidden": 64.0}, "`n_hidden` must be a whole number of at least 1, not 64.0"),
+        ({"n_layers": -1}, "`n_layers` must be a whole number of at least 0, not -1"),
+        ({"n_layers": 1.5}, "`n_layers` must be a whole number of at least 0, not 1.5"),
+    ],
+)
+def test_sizes_are_whole_numbers(backbone, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        backbone(7, 1, **sizes)
+
+
+def test_sizes_may_be_numbers_of_numpy_and_there_may_be_no_blocks(make):
+    n_hidden = np.int64(8)
+    for backbone in (MLP(7, 2, n_hidden, n_layers=0), Transformer(7, 2, n_hidden, n_layers=0, n_heads=np.int8(2))):
+        assert backbone(CHANNELS, TOKENS).shape == (2, 5, 7)
+
+
+def test_there_is_at_least_one_head():
+    with pytest.raises(ValueError, match="`n_heads` must be a whole number of at least 1, not 0"):
+        Transformer(7, 1, n_heads=0)
 
 
 def test_heads_must_divide_the_width():

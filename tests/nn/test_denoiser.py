@@ -117,6 +117,22 @@ def test_heads(head, make_denoiser, cells, predict, gene_means):
         torch.testing.assert_close(found.log_dispersion, shape.log())
 
 
+@pytest.mark.parametrize(
+    ("outputs", "found"),
+    [
+        (torch.zeros(1, 6, 8), r"shape \(1, 6, 8\)"),
+        (torch.zeros(2, 1, 8), r"shape \(2, 1, 8\)"),  # would broadcast
+        (torch.zeros(6, 8, 2), r"shape \(6, 8, 2\)"),
+        ((torch.zeros(6, 8), torch.zeros(6, 8)), "tuple"),
+        (None, "NoneType"),
+    ],
+)
+def test_outputs_of_another_shape_are_refused(outputs, found, make_denoiser, predict):
+    expected = r"The backbone Given must return a tensor of shape \(2, 6, 8\) \(outputs, cells, genes\), not "
+    with pytest.raises(ValueError, match=expected + found):
+        predict(make_denoiser(Given(outputs), "nb"))
+
+
 def test_what_the_backbone_is_shown(make_denoiser, cells, predict, gene_means):
     backbone = Given(torch.zeros(2, 6, 8))
     predict(make_denoiser(backbone))
@@ -124,6 +140,16 @@ def test_what_the_backbone_is_shown(make_denoiser, cells, predict, gene_means):
     expected = torch.stack([values * (cells.status == NOISED), values * (cells.status == KNOWN), cells.status], dim=1)
     torch.testing.assert_close(backbone.channels, expected)
     assert backbone.tokens.shape == (6, 2 + 2 + 2, 4)  # time and depth, two categorical and two continuous covariates
+
+
+def test_depth_is_told_to_the_backbone_of_the_softplus_head_too(make_denoiser, cells, predict):
+    backbone = Given(torch.zeros(1, 6, 8))
+    denoiser = make_denoiser(backbone, "softplus")
+    predict(denoiser)
+    before = backbone.tokens
+    found = predict(denoiser, x=cells.x * 10)
+    assert (backbone.tokens != before)[:, 1].any(1).all()
+    torch.testing.assert_close(found.mean, torch.full((6, 8), math.log(2)))  # but nothing is scaled by it
 
 
 def test_depth_is_told_to_the_backbone(make_denoiser, cells, predict, gene_means):

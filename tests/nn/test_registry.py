@@ -38,6 +38,16 @@ def test_own_backbone_in_the_denoiser():
     torch.testing.assert_close(found.log_mean, (means.log() + 0.5).expand(2, 3))
 
 
+def test_a_backbone_without_forward_cannot_be_made():
+    class Empty(Backbone):
+        def __init__(self, n_genes, n_outputs):
+            super().__init__()
+            self.n_hidden = 4
+
+    with pytest.raises(TypeError, match="abstract class Empty .*forward"):
+        Empty(3, 1)
+
+
 def test_errors():
     with pytest.raises(KeyError, match="Unknown backbone 'transfomer'; did you mean 'transformer'"):
         get_backbone("transfomer")

@@ -48,6 +48,34 @@ def test_other_layers_and_axes():
     assert [3, 3] in axes[1].collections[0].get_offsets().tolist()
 
 
+@pytest.mark.parametrize("note", [{"layer": "counts"}, {"layer": None}, {}, None])
+def test_before_is_what_was_imputed(note):
+    adata = make(np.asarray)
+    adata.layers["counts"], adata.X = adata.X, np.log1p(adata.X)
+    adata.uns["sccountsdiff"] = {} if note is None else {"imputed": note}
+    counts, logarithms = COUNTS[3].tolist(), np.log1p(COUNTS[3]).tolist()
+    is_noted = bool(note and note.get("layer"))
+    before, after = pl.gene_pair(adata, "x", "y", show=False)
+    assert (counts in before.collections[0].get_offsets().tolist()) == is_noted
+    assert (logarithms in before.collections[0].get_offsets().tolist()) == (not is_noted)
+    assert (counts in after.collections[0].get_offsets().tolist()) == is_noted, "an observed cell is not filled in"
+
+    given = adata.layers["others"] = adata.layers["counts"] + 1
+    before, _ = pl.gene_pair(adata, "x", "y", layer="others", show=False)
+    assert given[3].tolist() in before.collections[0].get_offsets().tolist(), "what is asked for comes first"
+
+
+def test_before_is_what_the_model_has_read(simulate, train):
+    adata = simulate(20).adata
+    adata.layers["counts"], adata.X = adata.X, adata.X.log1p()
+    train(adata).impute(n_samples=2, silent=True)
+    before, after = pl.gene_pair(adata, "gene0", "gene1", show=False)
+    counts = {tuple(pair) for pair in adata.layers["counts"][:, :2].toarray().tolist()}
+    assert set(map(tuple, before.collections[0].get_offsets().tolist())) == counts
+    observed = set(map(tuple, after.collections[0].get_offsets().tolist()))
+    assert observed >= {pair for pair in counts if min(pair) > 0}, "only zeros were filled in"
+
+
 def test_what_is_lacking_is_named():
     adata = make(np.asarray)
     with pytest.raises(KeyError, match="Gene 'z' is not"):

@@ -80,6 +80,52 @@ class TestReverse:
         assert sum(label != "" for label in labels) <= 21
 
 
+class TestMissing:
+    """Of the first four genes: one under a False in the mask, one NaN, two observed."""
+
+    GENES = ("gene0", "gene1", "gene2", "gene3")
+
+    @pytest.fixture
+    def masked(self, simulate, train):
+        adata = simulate(20).adata
+        adata.X = adata.X.toarray()
+        adata.X[:, :4] = [[999, 7, 7, 7]]
+        adata.X[0, 1] = np.nan
+        adata.layers["observed"] = np.ones(adata.shape, dtype=bool)
+        adata.layers["observed"][0, 0] = False
+        CountsDiffImputer.setup_anndata(adata, mask_layer="observed")
+        return train(adata)
+
+    def test_is_blank_on_the_way_into_the_noise(self, masked, ax):
+        pl.forward_walk(masked, 0, self.GENES, n_steps=3, ax=ax)
+        values = shown(ax)[1]
+        assert np.isnan(values[:2]).all() and not np.isnan(values[2:]).any()
+        assert 999 not in np.nan_to_num(values)
+
+    def test_has_no_truth_on_the_way_back(self, masked, ax):
+        pl.reverse_walk(masked, 0, self.GENES, hidden=["gene1", "gene3"], n_steps=3, ax=ax)
+        genes, values = shown(ax)
+        assert genes == ["gene0", "gene2", "gene1", "gene3"]
+        observed_missing, observed, hidden_missing, hidden = values
+        assert np.isnan(observed_missing).all()
+        assert (observed == 7).all()
+        assert np.isnan(hidden_missing[-1]) and not np.isnan(hidden_missing[:-1]).any(), "filled in, truth unknown"
+        assert hidden[-1] == 7 and not np.isnan(hidden).any()
+
+    def test_nothing_but_missing_counts(self, masked, ax):
+        pl.forward_walk(masked, 0, ["gene0", "gene1"], n_steps=2, ax=ax)
+        assert np.isnan(shown(ax)[1]).all()
+
+    def test_zeros_that_count_as_missing_are_blank(self, simulate, train, dense, ax):
+        adata = simulate(20).adata
+        CountsDiffImputer.setup_anndata(adata, labels_key="cell_type", zeros="missing")
+        model = train(adata, model_kwargs={"observed_training": False})
+        pl.forward_walk(model, 0, list(adata.var_names), n_steps=1, ax=ax)
+        cell, kind = dense(adata.X)[0], adata.obs["cell_type"].iloc[0]
+        expressed = dense(adata.X[(adata.obs["cell_type"] == kind).to_numpy()]).any(0)
+        np.testing.assert_array_equal(shown(ax)[1][:, 0], np.where((cell == 0) & expressed, np.nan, cell))
+
+
 @pytest.mark.parametrize("walk", [pl.forward_walk, pl.reverse_walk])
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),

@@ -19,8 +19,8 @@ def check_guidance(gamma: float) -> None:
 def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor], Prediction]:
     """Mix the conditional and the unconditional prediction: ``log y = gamma log y_c + (1 - gamma) log y_u``.
 
-    The passes are the ones needed: at ``gamma`` 1 and 0 only the conditional and the unconditional one; in between
-    and beyond, both run as one batch of twice the size.
+    Only the passes that are needed are run: at ``gamma`` 1 and 0 only the conditional and the unconditional one; in
+    between and beyond, both run as one batch of twice the size.
 
     Parameters
     ----------

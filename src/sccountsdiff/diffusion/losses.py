@@ -62,7 +62,7 @@ def nb_loss(y: Tensor, log_mean: Tensor, log_dispersion: Tensor) -> Tensor:
     theta = log_dispersion.exp()
     log_ratio = log_mean - log_dispersion  # log(mean / theta)
     loss = theta * torch.nn.functional.softplus(log_ratio) + y * torch.nn.functional.softplus(-log_ratio)
-    # The gamma functions are dear and vanish where y = 0, which is most of single-cell data.
+    # The gamma functions are expensive and vanish where y = 0, which is most of single-cell data.
     positive = y > 0
     return loss.masked_scatter(positive, loss[positive] - _log_gamma_ratio(theta[positive], y[positive]))
 
@@ -77,6 +77,8 @@ def _log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
 
 def nll_weight(schedule: Schedule, t: Tensor) -> Tensor:
     """``-p'(t) / (1 - p(t))``: with this weight and uniform times Eq. 6 is the negative log-likelihood (App. B.4).
+
+    Under the cosine schedule it grows as ``2 / t`` towards t = 0, so that losses vary more than with ``-p'(t)``.
 
     Parameters
     ----------
@@ -94,6 +96,15 @@ def nll_weight(schedule: Schedule, t: Tensor) -> Tensor:
     >>> from sccountsdiff.diffusion import Fisher, nll_weight
     >>> round(nll_weight(Fisher(), 0.5).item(), 2)  # d/dt of the logit, 30, times p = 1/2
     15.0
+
+    To train with it, make it the ``weight`` of a schedule:
+
+    >>> from sccountsdiff import CountsDiffImputer
+    >>> from sccountsdiff.diffusion import Cosine
+    >>> class LikelihoodCosine(Cosine):
+    ...     def weight(self, t):
+    ...         return nll_weight(self, t)
+    >>> model = CountsDiffImputer(adata, schedule=LikelihoodCosine())
     """
     return schedule.rate(t) / (1 - schedule.survival(t))
 

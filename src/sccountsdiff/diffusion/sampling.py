@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal, TypeVar
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from sccountsdiff.diffusion.attrition import Attrition
 from sccountsdiff.diffusion.checks import one_of, whole_number
-from sccountsdiff.diffusion.denoiser import NOISED, Prediction
+from sccountsdiff.diffusion.denoiser import KNOWN, NOISED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_known
 from sccountsdiff.diffusion.rounding import checked_mean, draw_births
@@ -176,20 +175,21 @@ def sample(
     [[7.0, 3.0]]
     """
     one_of("final", final, FINALS)
-    attrition.check(sum(move.s < move.t for move in walk))
+    reverse_moves = [number for number, move in enumerate(walk) if move.s < move.t]
+    step_of = {number: step for step, number in enumerate(reverse_moves)}  # jumps into the noise do not count
+    attrition.check(len(reverse_moves))
     times = schedule.snap(torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64))  # (moves, 2)
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     survival = schedule.survival(times)
     filled = _Selection(status == NOISED)
-    n_denoised = count()
 
     def towards_data(x: Tensor, number: int) -> Tensor:
         p_t, p_s = survival[number]
         shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
         t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
         prediction = filled.of_prediction(denoise(shown, seen_as, t))
-        sigma = attrition.sigma(p_t, p_s, next(n_denoised))
+        sigma = attrition.sigma(p_t, p_s, step_of[number])
         beta = filled.of_rates(birth_probability(p_t, p_s, sigma), x)
         stay = survivors(filled.of(x), filled.of_rates(sigma, x), generator)
         is_mean = final == "mean" and number == len(walk) - 1
@@ -201,7 +201,7 @@ def sample(
         return filled.put(x, thin(filled.of(x), float(p_s / p_t), generator))
 
     x = follow(walk, torch.zeros_like(x0), towards_data, into_noise, on_move)
-    return torch.where(status > 0, x0, x)
+    return torch.where(status == KNOWN, x0, x)
 
 
 class _Selection:

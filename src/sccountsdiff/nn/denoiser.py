@@ -19,6 +19,9 @@ DEPTH_PSEUDO_COUNT = 10.0
 
 INITIAL_LOG_DISPERSION = 1.0
 
+N_DEPTH_FEATURES = 3
+"""Numbers that describe the depth of a cell to the network: known and noised total (log1p), log depth factor."""
+
 
 class CountsDenoiser(nn.Module):
     """Predicts ``y = x_0 - x_t`` of every gene from what is seen of a cell.
@@ -36,7 +39,7 @@ class CountsDenoiser(nn.Module):
         backbone that sees all genes through a few hundred hidden units could not do this for each gene. At t = 1,
         where nothing of the gene is seen, it is ``mu`` and ``theta``. Exact for negative-binomial counts.
     ``"softplus"``
-        The paper's: ``y_hat = softplus(f_g)``, with no notion of depth.
+        The paper's: ``y_hat = softplus(f_g)``, not scaled by depth; the conditioning still tells the backbone of it.
 
     Parameters
     ----------
@@ -83,7 +86,7 @@ class CountsDenoiser(nn.Module):
         self.schedule = schedule
         self.head = head
         self.register_buffer("gene_means", torch.as_tensor(gene_means, dtype=torch.float32))
-        self.conditioning = Conditioning(backbone.n_hidden, 3, n_categories, n_continuous)
+        self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous)
 
     @staticmethod
     def n_outputs(head: str) -> int:
@@ -107,6 +110,7 @@ class CountsDenoiser(nn.Module):
         channels = torch.stack([values * noised, values * known, status], dim=1)  # (cells, 3, genes)
         tokens = self.conditioning(t, depth, categories, continuous, null)
         outputs = self.backbone(channels, tokens)
+        self._check_outputs(outputs, x.shape)
 
         if self.head == "softplus":
             return Prediction(F.softplus(outputs[0]).clamp_min(1e-8).log())
@@ -118,8 +122,18 @@ class CountsDenoiser(nn.Module):
         log_rate = torch.log(torch.exp(log_theta - log_mu) + p * noised)
         return Prediction(log_lost + log_shape - log_rate, log_shape)
 
+    def _check_outputs(self, outputs: Tensor, shape: torch.Size) -> None:
+        """Refuse what would broadcast to a wrong prediction, or fail further down with another message."""
+        expected = (self.n_outputs(self.head), *shape)
+        if not isinstance(outputs, Tensor) or outputs.shape != expected:
+            found = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ValueError(
+                f"The backbone {type(self.backbone).__name__} must return a tensor of shape {expected} (outputs, cells, "
+                f"genes), not {found}."
+            )
+
     def _depth(self, x: Tensor, known: Tensor, noised: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-        """Log depth factor (cells, 1) and the numbers that describe the depth to the network (cells, 3)."""
+        """Log depth factor (cells, 1) and the numbers that describe the depth to the network (cells, features)."""
         seen_known = (x * known).sum(1, keepdim=True)
         seen_noised = (x * noised).sum(1, keepdim=True)
         if self.head == "softplus":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sccountsdiff.diffusion.checks import whole_number
 from sccountsdiff.nn.registry import N_CHANNELS, Backbone, register_backbone
 
 
@@ -60,6 +61,7 @@ class MLP(Backbone):
 
     def __init__(self, n_genes: int, n_outputs: int, n_hidden: int = 256, n_layers: int = 2, dropout_rate: float = 0.1):
         super().__init__()
+        n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
         self.n_hidden = n_hidden
         self.n_outputs = n_outputs
         self.dropout = nn.Dropout(dropout_rate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
@@ -14,7 +14,7 @@ N_CHANNELS = 3
 """Input channels of each gene: its noised count, its known count (both scaled by depth, log1p), its status."""
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """The trainable part of the denoiser: from what is seen of each gene to a few numbers for each gene.
 
     A subclass takes ``n_genes`` and ``n_outputs`` and any settings of its own, sets ``n_hidden``, the width of the

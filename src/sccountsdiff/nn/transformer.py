@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sccountsdiff.diffusion.checks import whole_number
 from sccountsdiff.nn.registry import N_CHANNELS, Backbone, register_backbone
 
 
@@ -78,6 +79,8 @@ class Transformer(Backbone):
         dropout_rate: float = 0.1,
     ):
         super().__init__()
+        n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
+        n_heads = whole_number("n_heads", n_heads)
         if n_hidden % n_heads:
             raise ValueError(f"`n_heads` must divide `n_hidden`, but {n_hidden} is no multiple of {n_heads}.")
         self.n_hidden = n_hidden

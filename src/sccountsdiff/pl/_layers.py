@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
@@ -16,6 +18,12 @@ def layer_of(adata: AnnData, layer: str | None, what: str):
             f"{what} {layer!r} is not in adata.layers, which has {', '.join(map(repr, adata.layers)) or 'none'}."
         )
     return adata.layers[layer]
+
+
+def counts_layer_of(adata: AnnData, key: str) -> str | None:
+    """The layer that was imputed, as noted with the result; ``None`` is ``X``, which it is taken for without a note."""
+    note = adata.uns.get("sccountsdiff", {}).get(key)
+    return note.get("layer") if isinstance(note, Mapping) else None
 
 
 def spread_of(adata: AnnData, key: str):

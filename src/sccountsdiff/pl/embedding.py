@@ -1,3 +1,5 @@
+"""How sure imputation is of each cell, on an embedding."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""What imputation does to the relation between two genes."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -9,7 +11,7 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 
 from sccountsdiff.pl._figure import BLUE, GREY, ORANGE, finish
-from sccountsdiff.pl._layers import layer_of, spread_of, values_of
+from sccountsdiff.pl._layers import counts_layer_of, layer_of, spread_of, values_of
 
 
 def gene_pair(
@@ -37,7 +39,7 @@ def gene_pair(
     key
         ``key_added`` of the imputation.
     layer
-        Layer with the counts; ``None``: ``X``.
+        Layer with the counts; default: the one that was imputed, as noted in ``adata.uns``, or else ``X``.
     ax
         Two axes to draw into; default: a new figure.
     show, save
@@ -55,6 +57,7 @@ def gene_pair(
     >>> before.get_title(), after.get_title()
     ('Before', 'After')
     """
+    layer = counts_layer_of(adata, key) if layer is None else layer
     layers = layer_of(adata, layer, "Layer"), layer_of(adata, key, "Imputed layer"), spread_of(adata, key)
     (x_before, x_after, x_sd), (y_before, y_after, y_sd) = (
         [values_of(adata, matrix, gene) for matrix in layers] for gene in (x, y)

@@ -1,3 +1,5 @@
+"""Imputed against true counts, where the truth is known."""
+
 from __future__ import annotations
 
 from pathlib import Path

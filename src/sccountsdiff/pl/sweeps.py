@@ -1,8 +1,9 @@
+"""How a metric depends on one setting of the method."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -17,7 +18,7 @@ def sweep(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Axes:
-    """A metric against the setting that varies, with standard errors; a line for each schedule.
+    """A metric against the setting that varies, with standard errors; a line for each schedule, broken where it failed.
 
     Parameters
     ----------
@@ -50,13 +51,15 @@ def sweep(
     part = numbers_of(table).xs(metric, level="metric")
     settings = part.index.names
     lines = list(part.groupby(level=0, sort=False)) if len(settings) > 1 else [(None, part)]
+    values = part.index.get_level_values(settings[-1]).unique()
+    values = values.sort_values() if pd.api.types.is_numeric_dtype(values) else values
+    places = range(len(values))  # evenly spaced, whatever the values are
     ax, is_own = own_axes(ax)
     for number, (name, line) in enumerate(lines):
-        x = line.index.get_level_values(settings[-1])
-        places = np.arange(len(x))  # evenly spaced, whatever the values are
+        line = line.droplevel(settings[:-1]).reindex(values)  # a gap where a variant has failed
         error = line["se"].fillna(0)
         ax.errorbar(places, line["mean"], yerr=error, marker="o", capsize=2, color=colour(number), label=name)
-        ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in x])
+    ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in values])
     ax.set(xlabel=settings[-1], ylabel=heading(metric))
     if len(settings) > 1:
         ax.legend(title=settings[0], frameon=False)

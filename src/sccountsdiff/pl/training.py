@@ -1,3 +1,5 @@
+"""How training went."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
-from scvi import REGISTRY_KEYS
 
 from sccountsdiff.diffusion import thin
+from sccountsdiff.module import OBSERVED_KEY
 from sccountsdiff.pl._figure import HEAT, ORANGE, finish, own_axes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def forward_walk(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Axes:
-    """One cell losing its counts: a row for each gene, a column for each time.
+    """One cell losing its counts: a row for each gene, a column for each time. Missing counts are left blank.
 
     Parameters
     ----------
@@ -75,9 +75,10 @@ def forward_walk(
     states = [torch.nan_to_num(torch.from_numpy(counts))]
     for p_s, p_t in zip(p[:-1], p[1:], strict=True):
         states.append(thin(states[-1], p_t / p_s, generator))
-    values = np.stack([state.numpy() for state in states], axis=1)[rows]  # (genes, times)
+    values = np.stack([state.numpy() for state in states], axis=1)  # (genes, times)
+    values[np.isnan(counts)] = np.nan
     ax, is_own = own_axes(ax)
-    _heat_map(ax, values, model.gene_names[rows], [f"{t:.2g}" for t in times])
+    _heat_map(ax, values[rows], model.gene_names[rows], [f"{t:.2g}" for t in times])
     ax.set(xlabel="Time t", title="Forward: counts are thinned")
     return finish(ax, is_own, show, save)
 
@@ -96,6 +97,8 @@ def reverse_walk(
     **impute_kwargs: Any,
 ) -> Axes:
     """One draw of hidden counts being born, from nothing to counts; observed genes first, the true counts at the right.
+
+    Missing counts are left blank: those of observed genes throughout, those of hidden genes where the truth would stand.
 
     Parameters
     ----------
@@ -162,7 +165,7 @@ def reverse_walk(
 
 
 def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, int]:
-    """Counts of the model's genes in one cell, and its position."""
+    """Counts of the model's genes in one cell, NaN where they are missing, and its position."""
     if model.adata is None:
         raise ValueError("The model was loaded without data: load it with `adata`.")
     names = model.adata.obs_names
@@ -172,8 +175,10 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
         cell = names.get_loc(cell)
     if not 0 <= cell < len(names):
         raise IndexError(f"`cell` must be a position among the {len(names)} cells, not {cell}.")
-    row = model.adata_manager.get_from_registry(REGISTRY_KEYS.X_KEY)[cell]
-    return np.asarray(row.toarray() if sp.issparse(row) else row, dtype=np.float32).ravel(), int(cell)
+    rows = np.array([cell])
+    _, tensors = model._source(rows=rows).read(rows, OBSERVED_KEY)
+    seen = model.module.read(tensors)  # the model's own word on what is missing
+    return seen["x0"].masked_fill(seen["absent"], torch.nan)[0].cpu().numpy(), int(cell)
 
 
 def _rows(model: CountsDiffImputer, counts: np.ndarray, genes: Sequence[str] | None) -> np.ndarray:
@@ -205,7 +210,7 @@ def _hidden(model: CountsDiffImputer, hidden: float | Sequence[str], seed: int) 
 
 def _heat_map(ax: Axes, values: np.ndarray, genes: np.ndarray, columns: list[str]) -> None:
     # On the scale of log(1 + count), zero and one can be told apart beside hundreds.
-    top = max(2.0, float(np.nanmax(values)))
+    top = float(np.nanmax(values, initial=2.0))  # all may be missing
     norm = FuncNorm((np.log1p, np.expm1), vmin=0, vmax=top)
     image = ax.imshow(values, aspect="auto", cmap=HEAT, norm=norm, interpolation="nearest")
     ax.set_yticks(range(len(genes)), genes, fontsize="small")
