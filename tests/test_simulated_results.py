@@ -82,6 +82,15 @@ def test_stated_means(page, summary, marginal):
     assert min(by_seed) >= 8
 
 
+def test_plain_gaussian_diffusion_collapses(page, summary, marginal):
+    plain = summary.xs("gaussian, plain", level="model")
+    assert plain.largest["stated"] < 1  # in all dimensions
+    assert f"Plain DDPM has {plain.variance_ratio['stated']:.2f} with the stated means" in page
+    assert f"in all 30 dimensions, {plain.variance_ratio[SLOW]:.2f} with the wider means" in page
+    assert (plain.variance_ratio < summary.xs("gaussian", level="model").variance_ratio[plain.index]).all()
+    assert plain.joint_swd[SLOW] > 1000
+
+
 def test_wide_means(page, summary, marginal):
     slow = summary.loc[SLOW]
     assert f"with the wider means {slow.variance_ratio['gaussian']:.2f}" in page

@@ -65,6 +65,26 @@ def test_loss_is_zero_for_the_true_velocity_and_only_for_it(generator, monkeypat
     assert model.loss(torch.full((20, 2), 3.0), t, generator) == pytest.approx(1, abs=1e-3)
 
 
+def test_plain_loss_is_zero_for_the_true_noise_and_only_for_it(generator, monkeypatch):
+    """The state of the network is log1p of the counts as they are, and nothing is clipped."""
+    counts = torch.full((20, 2), 3.0)
+    model = GaussianDiffusion(counts, n_hidden=4, plain=True)
+    z0 = torch.log1p(counts)
+
+    def exact(zt, t):
+        a = Cosine().survival(t).to(zt)[:, None]
+        return (zt - a.sqrt() * z0) / (1 - a).sqrt()
+
+    monkeypatch.setattr(model, "network", torch.nn.Identity())
+    monkeypatch.setattr(model.network, "forward", exact)
+    t = torch.linspace(0.05, 0.95, 20)
+    assert model.loss(counts, t, generator) < 1e-8
+    torch.testing.assert_close(model.predict(torch.randn(20, 2, generator=generator), 0.5), z0, rtol=1e-4, atol=1e-4)
+    assert (model.sample(20, 50, generator) == 3).all()
+    monkeypatch.setattr(model.network, "forward", lambda zt, t: exact(zt, t) + 1)
+    assert model.loss(counts, t, generator) == pytest.approx(1, abs=1e-3)
+
+
 def test_samples_are_counts_within_the_range_of_the_training_counts(generator):
     counts = torch.poisson(torch.full((200, 3), 2.0), generator=generator)
     x = GaussianDiffusion(counts, n_hidden=8).sample(500, 20, generator)

@@ -1,7 +1,8 @@
-"""Gaussian diffusion (DDPM) on standardised ``log1p`` counts, with the cosine schedule."""
+"""Gaussian diffusion (DDPM) on ``log1p`` counts, with the cosine schedule."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,6 +10,12 @@ from torch import Tensor
 
 from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP
 from sccountsdiff.diffusion import Cosine, reverse_walk
+
+LEAST_SIGNAL = 1e-3
+"""Smallest ``a`` that a prediction of the noise is divided by: at t = 1 it says nothing about ``x_0``."""
+
+LARGEST_LOG = math.log(2**24)
+"""Samples end here: a network that is not clipped may run away, and the exponential of that has no end."""
 
 
 class GaussianDiffusion(CountModel):
@@ -24,6 +31,9 @@ class GaussianDiffusion(CountModel):
         Training counts, ``(samples, dimensions)``.
     n_hidden
         Hidden width of the network.
+    plain
+        DDPM as it was first written down: ``log1p`` counts as they are, not standardised, a network that predicts the
+        noise ``e``, no clipping.
 
     Examples
     --------
@@ -33,35 +43,41 @@ class GaussianDiffusion(CountModel):
     torch.Size([4, 3])
     """
 
-    def __init__(self, counts: Tensor, n_hidden: int):
+    def __init__(self, counts: Tensor, n_hidden: int, *, plain: bool = False):
         n_dimensions = counts.shape[1]
         super().__init__(counts, TimeMLP(n_dimensions, n_dimensions, n_hidden))
         self.schedule = Cosine()
+        self.plain = plain
+        if plain:
+            self.log_mean, self.log_sd = torch.zeros_like(self.log_mean), torch.ones_like(self.log_sd)
         values = self.standardise(counts)
         self.register_buffer("low", values.amin(0))
         self.register_buffer("high", values.amax(0))
 
     def loss(self, x0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Mean squared error of the velocity."""
+        """Mean squared error of the velocity, or of the noise."""
         z0 = self.standardise(x0)
         a = self.schedule.survival(t).to(z0)[:, None]
         noise = torch.randn(z0.shape, generator=generator, device=z0.device, dtype=z0.dtype)
         zt = a.sqrt() * z0 + (1 - a).sqrt() * noise
-        velocity = a.sqrt() * noise - (1 - a).sqrt() * z0
-        return (self.network(zt, t) - velocity).pow(2).mean()
+        target = noise if self.plain else a.sqrt() * noise - (1 - a).sqrt() * z0
+        return (self.network(zt, t) - target).pow(2).mean()
 
     def predict(self, zt: Tensor, t: float) -> Tensor:
-        """``x_0`` on the standardised scale, within the range of the training data."""
+        """``x_0`` on the scale of the network, unless plain within the range of the training data."""
         a = self.schedule.survival(t).to(zt)
-        velocity = self.network(zt, torch.full((len(zt),), t, dtype=zt.dtype, device=zt.device))
-        return (a.sqrt() * zt - (1 - a).sqrt() * velocity).clamp(self.low, self.high)
+        target = self.network(zt, torch.full((len(zt),), t, dtype=zt.dtype, device=zt.device))
+        if self.plain:
+            return (zt - (1 - a).sqrt() * target) / a.clamp_min(LEAST_SIGNAL).sqrt()
+        return (a.sqrt() * zt - (1 - a).sqrt() * target).clamp(self.low, self.high)
 
     @torch.no_grad()
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
         noise = torch.randn((n, len(self.low)), generator=generator, device=self.low.device, dtype=self.low.dtype)
         z0 = denoise_gaussian(self.predict, noise, n_steps, generator)
-        return torch.expm1(z0 * self.log_sd + self.log_mean).round().clamp_min(0)
+        logs = (z0 * self.log_sd + self.log_mean).clamp_max(LARGEST_LOG)
+        return torch.expm1(logs).round().clamp_min(0)
 
 
 def denoise_gaussian(

@@ -30,6 +30,7 @@ MODELS: dict[str, Callable[[Tensor, int], CountModel]] = {
     "gaussian": GaussianDiffusion,
     "masked": MaskedDiffusion,
     "countsdiff": CountsDiffusion,
+    "gaussian, plain": partial(GaussianDiffusion, plain=True),
     "countsdiff, bare softplus": partial(CountsDiffusion, known_decay=False),
 }
 
@@ -60,7 +61,7 @@ class Setting:
 
 WIDE = (0.05, 2.0)
 SETTINGS = {
-    "stated": Setting(),
+    "stated": Setting(models=(*COMPARED, "gaussian, plain")),
     "wide": Setting(mean_range=WIDE, models=tuple(MODELS)),
     "wide, fast learning": Setting(mean_range=WIDE, learning_rate=1e-2),
 }
@@ -142,7 +143,7 @@ def run_study(
     >>> from sccountsdiff.benchmark import simulated
     >>> study = simulated.run_study(seeds=[0], quick=True, silent=True)
     >>> study.joint["model"].tolist()
-    ['truth', 'gaussian', 'masked', 'countsdiff', 'countsdiff, bare softplus']
+    ['truth', 'gaussian', 'masked', 'countsdiff', 'gaussian, plain', 'countsdiff, bare softplus']
     """
     seeds = list(seeds)
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
