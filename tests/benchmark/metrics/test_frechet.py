@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from anndata import AnnData
+from scvi.model import SCVI
 
 from sccountsdiff.benchmark import metrics
 
@@ -52,6 +53,42 @@ def test_a_saved_model_by_path(cells, model, tmp_path):
     np.testing.assert_allclose(
         metrics.embed(cells.X[:, :10], fewer, genes=cells.var_names[:10]), metrics.embed(without, model), atol=1e-5
     )
+
+
+def test_a_saved_model_with_a_layer_a_batch_and_covariates(cells, tmp_path):
+    """As the model of the CELLxGENE census, which was set up with a batch."""
+    rng = np.random.default_rng(3)
+    reference = AnnData(
+        np.zeros_like(cells.X),
+        obs=pd.DataFrame(
+            {
+                "batch": rng.choice(["b1", "b2"], 120),
+                "label": rng.choice(["l1", "l2"], 120),
+                "donor": rng.choice(["d1", "d2"], 120),
+                "age": rng.normal(size=120),
+                "size": rng.uniform(1, 2, 120),
+            },
+            index=cells.obs_names,
+        ),
+        var=cells.var,
+        layers={"umi": cells.X},
+    )
+    SCVI.setup_anndata(
+        reference,
+        layer="umi",
+        batch_key="batch",
+        labels_key="label",
+        categorical_covariate_keys=["donor"],
+        continuous_covariate_keys=["age"],
+        size_factor_key="size",
+    )
+    model = SCVI(reference, n_latent=3)
+    model.train(max_epochs=1, enable_progress_bar=False, logger=False)
+    model.save(tmp_path / "model")
+    loaded = metrics.load_embedder(tmp_path / "model", cells.var_names)
+    expected = model.get_latent_representation(reference)  # the encoder does not see batch and covariates
+    np.testing.assert_allclose(metrics.embed(cells.X, loaded), expected, atol=1e-5)
+    np.testing.assert_allclose(metrics.embed(cells.X[:, ::-1], loaded, cells.var_names[::-1]), expected, atol=1e-5)
 
 
 def test_wrong_paths_and_genes(cells, model, tmp_path):

@@ -81,7 +81,7 @@ def train_embedder(
     n_latent
         Dimensions of the embedding.
     max_epochs
-        Epochs at most; by default what scvi-tools finds fit for the number of cells.
+        Epochs at most; by default those of scvi-tools for the number of cells.
     seed
         Seed of the training.
     **train_kwargs
@@ -110,7 +110,9 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
     """A saved scVI model, such as that of the CELLxGENE census, made ready for cells with the given genes.
 
     Genes that the model does not know are left out; genes that it knows and the cells lack count as 0, the scvi-tools rule
-    for query data.
+    for query data. Cells get the first batch, and the first category of each covariate, that the model knows, and 0 for
+    continuous ones: models with scvi-tools' default ``encode_covariates=False``, as that of the census, do not look at
+    them when they embed.
 
     Parameters
     ----------
@@ -148,7 +150,7 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
             )
         if len(shared) < len(genes):
             logger.info("%d of %d genes are known to the model at %s.", len(shared), len(genes), path)
-        probe = AnnData(sparse.csr_matrix((1, len(genes)), dtype=np.float32), var=pd.DataFrame(index=genes))
+        probe = _query(sparse.csr_matrix((1, len(genes))), genes, SCVI.load_registry(str(path)))
         SCVI.prepare_query_anndata(probe, str(path))
         model = SCVI.load_query_data(probe, str(path))
     model.is_trained_ = True
@@ -183,10 +185,28 @@ def embed(counts: np.ndarray, model: SCVI, genes: pd.Index | None = None) -> np.
     """
     from scvi.model import SCVI
 
-    cells = AnnData(
-        sparse.csr_matrix(counts, dtype=np.float32),
-        var=pd.DataFrame(index=model.adata.var_names if genes is None else genes),
-    )
+    cells = _query(counts, model.adata.var_names if genes is None else genes, model.registry)
     with quiet():
         SCVI.prepare_query_anndata(cells, model)
         return model.get_latent_representation(cells)
+
+
+def _query(counts: np.ndarray | sparse.spmatrix, genes: pd.Index, registry: dict) -> AnnData:
+    """Cells with all that the set-up of a model asks for: its layer, its batch and its covariates."""
+    from scvi import REGISTRY_KEYS
+
+    fields = registry["field_registries"]
+    # Those given; models saved by older versions of scvi-tools lack some of the others.
+    setup = {argument: value for argument, value in registry["setup_args"].items() if value is not None}
+    obs = dict.fromkeys(setup.get("continuous_covariate_keys", ()), 0.0)
+    if "size_factor_key" in setup:
+        obs[setup["size_factor_key"]] = 1.0
+    for argument, field in (("batch_key", REGISTRY_KEYS.BATCH_KEY), ("labels_key", REGISTRY_KEYS.LABELS_KEY)):
+        if argument in setup:
+            obs[setup[argument]] = fields[field]["state_registry"]["categorical_mapping"][0]
+    for key in setup.get("categorical_covariate_keys", ()):
+        obs[key] = fields[REGISTRY_KEYS.CAT_COVS_KEY]["state_registry"]["mappings"][key][0]
+    counts = sparse.csr_matrix(counts, dtype=np.float32)
+    names = pd.RangeIndex(counts.shape[0]).astype(str)
+    layers = {setup["layer"]: counts} if "layer" in setup else {}
+    return AnnData(counts, obs=pd.DataFrame(obs, index=names), var=pd.DataFrame(index=genes), layers=layers)
