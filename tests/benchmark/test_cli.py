@@ -36,6 +36,25 @@ def test_imputation(path, tmp_path, capsys):
     assert "conditional_mean" in capsys.readouterr().out
 
 
+def test_molecules(path, tmp_path, capsys):
+    command = ["benchmark", "imputation", "--dataset", path, "--methods", "zero", "gene_mean_scaled"]
+    command += [
+        "--missingness",
+        "molecules",
+        "--bootstrap",
+        "2",
+        "--bootstrap-cells",
+        "5",
+        "--output",
+        tmp_path / "out",
+    ]
+    assert main([str(part) for part in command]) == 0
+    table = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert len(table) == 4 and set(table["metric"]) == {"molecule_mse", "molecule_poisson"}
+    assert "molecule_poisson" in capsys.readouterr().out
+    assert "### Denoising" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
 def test_sweep(path, tmp_path, capsys):
     output = tmp_path / "out"
     command = ["benchmark", "sweep", "n_steps", "--dataset", path, "--values", "1", "2", "--max-epochs", "1"]

@@ -19,6 +19,33 @@ def test_a_file_with_its_columns(cells, tmp_path):
     assert load_dataset(data) is data
 
 
+def test_counts_are_where_the_model_looks_for_them(cells, tmp_path):
+    """In the layer of that name if there is one, else in X; any other place can be named."""
+    cells.layers["counts"], cells.layers["spliced"] = cells.X + 1, cells.X + 2
+    path = tmp_path / "mine.h5ad"
+    cells.write_h5ad(path)
+    for layer, added in ((None, 1), ("counts", 1), ("spliced", 2), ("X", 0)):
+        np.testing.assert_array_equal(load_dataset(path, layer=layer).adata.X, cells.X + added)
+    del cells.layers["counts"]
+    cells.write_h5ad(path)
+    np.testing.assert_array_equal(load_dataset(path).adata.X, cells.X)
+
+
+def test_what_are_no_counts_is_told_with_its_place_and_the_others(cells, tmp_path):
+    path = tmp_path / "mine.h5ad"
+    cells.layers["counts"], cells.layers["raw"] = np.log1p(cells.X), cells.X
+    cells.write_h5ad(path)
+    message = r"layer 'counts' of mine.h5ad has negative, fractional, infinite or missing values; .*--layer.*: X, raw\."
+    with pytest.raises(ValueError, match=message):
+        load_dataset(path)
+    AnnData(cells.X - 1).write_h5ad(path)
+    with pytest.raises(ValueError, match=r"X of mine.h5ad has negative.*no layers to choose from"):
+        load_dataset(path)
+    AnnData(obs=cells.obs).write_h5ad(path)
+    with pytest.raises(ValueError, match=r"no counts: X of mine.h5ad is empty"):
+        load_dataset(path)
+
+
 def test_what_is_refused(cells, tmp_path):
     path = tmp_path / "mine.h5ad"
     cells.write_h5ad(path)
@@ -30,8 +57,13 @@ def test_what_is_refused(cells, tmp_path):
         (KeyError, "label: 'kind'", lambda: load_dataset(path, label="kind")),
         (KeyError, "covariates: 'age'", lambda: load_dataset(path, covariates=["age"])),
         (ValueError, "1 cells of data set 'mine' have no 'donor'", lambda: load_dataset(path, covariates=["donor"])),
-        (ValueError, "raw counts", lambda: Dataset("logs", AnnData(np.log1p(cells.X)))),
-        (ValueError, "raw counts", lambda: Dataset("negative", AnnData(-cells.X))),
+        (
+            ValueError,
+            "X of data set 'logs' has negative, fraction",
+            lambda: Dataset("logs", AnnData(np.log1p(cells.X))),
+        ),
+        (ValueError, "Raw counts", lambda: Dataset("negative", AnnData(-cells.X))),
+        (ValueError, "Raw counts", lambda: Dataset("gap", AnnData(cells.X * np.array([1, np.nan])))),
     ]:
         with pytest.raises(error, match=message):
             call()

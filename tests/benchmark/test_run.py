@@ -16,7 +16,7 @@ from sccountsdiff.benchmark import _scoring
 from sccountsdiff.benchmark._plan import make_plan
 from sccountsdiff.benchmark.baselines import Baseline, CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.datasets import Dataset
-from sccountsdiff.benchmark.missingness import MCAR, MNARLow, valid_sites
+from sccountsdiff.benchmark.missingness import MCAR, MNARLow, split_molecules, valid_sites
 from sccountsdiff.benchmark.preprocessing import split_cells
 from sccountsdiff.benchmark.run import SHARES
 
@@ -166,6 +166,16 @@ def test_what_failed_is_tried_again_on_request(data, tmp_path, monkeypatch):
     monkeypatch.setattr(Broken, "_impute", lambda self, cells, *arguments: cells.counts)
     assert bm.run(data, "mcar", Broken(), **options)["error"].notna().all()
     assert bm.run(data, "mcar", Broken(), retry_failed=True, **options)["error"].isna().all()
+
+
+def test_a_failed_fit_is_not_tried_again_by_variants_that_share_it(data, monkeypatch):
+    fits = []
+    monkeypatch.setattr(CountsDiff, "_fit", lambda self, cells, seed: fits.append(1) or 1 / 0)
+    methods = [CountsDiff(n_steps=2), CountsDiff(n_steps=3), CountsDiff(max_epochs=1)]
+    table = bm.run(data, ["mcar", "mar"], methods, metrics=["rmse"], n_samples=(1, 3), n_bootstrap=0, silent=True)
+    assert len(fits) == 2, "one for each training, not for each variant"
+    assert table["error"].tolist() == ["ZeroDivisionError: division by zero"] * 6
+    assert table["n_samples"].tolist() == [1] * 6
 
 
 def test_a_failing_metric_does_not_take_the_others_along(data, monkeypatch):
@@ -366,12 +376,34 @@ def test_everything_is_checked_before_any_work(data, tmp_path, monkeypatch):
         (ValueError, "'mar' has no rate", {"missingness": "mar:0.5"}),
         (KeyError, "Unknown metric", {"metrics": ["rmsee"]}),
         (KeyError, "Unknown data set", {"datasets": "kang"}),
-        (ValueError, "does not give", {"metrics": ["molecule_mse"]}),
+        (
+            ValueError,
+            "'molecule_mse' needs denoised, held_out, which .*'mcar'.* does not",
+            {"metrics": ["molecule_mse"]},
+        ),
+        (
+            ValueError,
+            "'rmse' needs .* does not give",
+            {"missingness": "molecules", "methods": "zero", "metrics": ["rmse"]},
+        ),
+        (
+            ValueError,
+            r"none of \['rmse'\] fits missingness 'molecules'",
+            {"missingness": ["mcar", "molecules"], "methods": "zero", "metrics": ["rmse"]},
+        ),
+        (
+            ValueError,
+            r"methods that denoise, which \['gain', 'poisson_draws'\] do not",
+            {"missingness": "molecules", "methods": ["zero", "gain", Poisson()]},
+        ),
+        (ValueError, "'molecules' hides none", {"missingness": "molecules", "methods": "zero", "protocol": "paper"}),
+        (ValueError, "'molecules' has no rate", {"missingness": "molecules:0.5", "methods": "zero"}),
+        (ValueError, "bootstrap_cells must be at least 2, found 1", {"bootstrap_cells": 1}),
         (ValueError, "no data set has a label", {"datasets": plain, "metrics": ["accuracy"]}),
         (ValueError, "has no label", {"datasets": plain, "protocol": "paper"}),
         (FileNotFoundError, "embedder", {"embedder": tmp_path / "nowhere"}),
         (ImportError, "no_such_package", {"metrics": ["cluster_ari"]}),
-        (ValueError, "methods must be one or more different", {"methods": ["zero", "zero"]}),
+        (ValueError, "methods must name at least one, each once", {"methods": ["zero", "zero"]}),
         (ValueError, "different names", {"datasets": [data, data]}),
         (ValueError, "seeds", {"seeds": ()}),
         (ValueError, "seeds", {"seeds": (0, 0)}),
@@ -386,3 +418,120 @@ def test_everything_is_checked_before_any_work(data, tmp_path, monkeypatch):
         with pytest.raises(error, match=message):
             bm.run(**(arguments | call), silent=True)
     assert not Poisson.calls and not (tmp_path / "new").exists()
+
+
+RATES = pd.DataFrame(
+    np.random.default_rng(3).gamma(1, 6, (120, 12)),
+    index=[f"c{i}" for i in range(120)],
+    columns=[f"g{j}" for j in range(12)],
+)
+
+
+@pytest.fixture(scope="module")
+def poisson_data():
+    counts = np.random.default_rng(4).poisson(RATES).astype(np.float32)
+    return Dataset(
+        "poisson", AnnData(counts, obs=pd.DataFrame(index=RATES.index), var=pd.DataFrame(index=RATES.columns))
+    )
+
+
+class Oracle(Baseline):
+    """Knows the rate behind each count, and counts how often it is asked."""
+
+    name = "oracle"
+    denoises = True
+    calls: ClassVar[list] = []
+    stop_at: ClassVar[int | None] = None
+
+    def _fit(self, cells, seed):
+        self.calls.append("fit")
+
+    def _impute(self, cells, sites, n_samples, seed):
+        return RATES.loc[cells.covariates.index, self.genes].to_numpy()
+
+    def _denoise(self, cells, share, seed):
+        self.calls.append("denoise")
+        if self.calls.count("denoise") == self.stop_at:
+            raise KeyboardInterrupt
+        return share * self._impute(cells, None, 1, seed)
+
+
+@pytest.fixture
+def oracle():
+    Oracle.calls.clear()
+    Oracle.stop_at = None
+    return Oracle()
+
+
+def test_molecules_are_predicted_best_by_their_rates(poisson_data, oracle):
+    methods = [oracle, "zero", "gene_mean", "gene_mean_scaled", "knn_mean"]
+    table = bm.run(poisson_data, "molecules", methods, seeds=(0, 1, 2), n_bootstrap=3, silent=True)
+    assert set(table["metric"]) == {"molecule_mse", "molecule_poisson"} and table["error"].isna().all()
+    assert set(table["missingness"]) == {"molecules"} and (table["n_samples"] == 1).all() and (table["se"] > 0).all()
+    loss = table[table["metric"] == "molecule_poisson"].pivot(index="seed", columns="method", values="value")
+    assert (loss.idxmin(axis=1) == "oracle").all()
+
+    test = poisson_data.adata[split_cells(poisson_data.adata, SHARES, seed=1)[1]]
+    _, held_out = split_molecules(test.X, 0.9, seed=1)
+    mu = 0.1 * RATES.loc[test.obs_names].to_numpy()
+    assert loss.loc[1, "oracle"] == pytest.approx(np.mean(mu - held_out * np.log(mu)), rel=1e-6)
+
+
+def test_molecules_and_entries_share_a_fit_and_have_their_own_metrics(poisson_data, oracle):
+    options = {"n_bootstrap": 0, "silent": True}
+    table = bm.run(poisson_data, ["mcar", "molecules"], oracle, metrics=["rmse", "molecule_mse"], **options)
+    assert Oracle.calls == ["fit", "denoise"]
+    assert table[["missingness", "metric"]].values.tolist() == [["mcar", "rmse"], ["molecules", "molecule_mse"]]
+    alone = bm.run(poisson_data, "molecules", oracle, metrics=["molecule_mse"], **options)
+    assert alone["value"].item() == table["value"][1]
+
+
+def test_molecules_continue_where_they_stopped(poisson_data, oracle, tmp_path):
+    run = partial(bm.run, poisson_data, "molecules", oracle, (0, 1, 2), n_bootstrap=2, silent=True)
+    whole = run(output=tmp_path / "whole")
+    Oracle.calls.clear()
+    Oracle.stop_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        run(output=tmp_path / "killed")
+    Oracle.calls.clear()
+    Oracle.stop_at = None
+    pd.testing.assert_frame_equal(without_costs(run(output=tmp_path / "killed")), without_costs(whole))
+    assert Oracle.calls.count("denoise") == 2, "the first seed is not computed again"
+
+
+def test_molecules_with_methods_that_are_trained(data):
+    """The default methods, trained for a moment, at the depth of the cells."""
+    tiny = [
+        bm.baselines.SCVIBaseline(n_hidden=8, max_epochs=2),
+        CountsDiff(max_epochs=2, model_kwargs={"n_hidden": 8}),
+        CountsDiffMean(max_epochs=2, model_kwargs={"n_hidden": 8}),
+    ]
+    table = bm.run(data, "molecules", ["zero", "conditional_mean_scaled", *tiny], n_bootstrap=0, silent=True)
+    assert table["error"].isna().all() and np.isfinite(table["value"]).all()
+    loss = table[table["metric"] == "molecule_poisson"].set_index("group")["value"]
+    assert loss["generative"].nunique() == 1, "one pass of one model, whatever its sampling"
+    assert (loss.drop("naive") < loss["naive"].iloc[0]).all(), "better than no denoising"
+
+
+def test_resamples_of_some_cells_and_mmd_of_as_many(poisson_data, tmp_path, monkeypatch):
+    seen = []
+    bootstrap = bm.metrics.bootstrap_se
+
+    def spy(metric, *, n_cells, **arrays):
+        seen.append((metric.name, n_cells, len(arrays["truth"])))
+        return bootstrap(metric, n_cells=n_cells, **arrays)
+
+    monkeypatch.setattr(_scoring, "bootstrap_se", spy)
+    run = partial(
+        bm.run, poisson_data, "mcar", "gene_mean", metrics=["rmse", "mmd"], n_bootstrap=3, silent=True, output=tmp_path
+    )
+    everything = run().set_index("metric")
+    n_files = len(list((tmp_path / "results").iterdir()))
+    some = run(bootstrap_cells=5).set_index("metric")
+    assert seen == [("rmse", None, 12), ("mmd", None, 12), ("rmse", 5, 12), ("mmd", 5, 5)]
+    assert some.loc["rmse", "value"] == everything.loc["rmse", "value"]
+    assert some.loc["mmd", "value"] != everything.loc["mmd", "value"]
+    assert len(list((tmp_path / "results").iterdir())) == n_files + 1
+    seen.clear()
+    pd.testing.assert_frame_equal(run(bootstrap_cells=12).set_index("metric"), everything)
+    assert not seen, "as many as there are is the same as all, and found again"

@@ -55,6 +55,35 @@ def test_guidance_rounding_and_schedule(data, trainings):
         sweeps.guidance(Dataset("plain", data.adata))
 
 
+def test_values_that_are_missing_do_not_narrow_the_standard_error():
+    table = pd.DataFrame(
+        {"n_steps": 1, "seed": range(4), "metric": "rmse", "value": [1.0, 3.0, np.nan, np.nan], "se": 9.0}
+    )
+    assert sweeps.numbers_of(table).loc[(1, "rmse")].tolist() == [2.0, 1.0]  # sd sqrt(2), of two
+    assert sweeps.numbers_of(table[1:]).loc[(1, "rmse")].tolist() == [3.0, 9.0]  # one is left: the bootstrap
+
+
+def test_patterns_and_numbers_of_samples_are_not_seeds():
+    """Seeds agree exactly, so no standard error may come from the difference between patterns or samples."""
+    value = {("mcar", 1): 1.0, ("mcar", 5): 2.0, ("mar", 1): 3.0, ("mar", 5): 4.0}
+    table = pd.DataFrame(
+        [
+            {"n_steps": n, "missingness": m, "n_samples": k, "seed": s, "metric": "rmse", "value": v, "se": 0.5}
+            for n in (1, 3)
+            for (m, k), v in value.items()
+            for s in (0, 1)
+        ]
+    )
+    numbers = sweeps.numbers_of(table)
+    assert numbers.index.names == ["missingness", "n_samples", "n_steps", "metric"]
+    assert (numbers["se"] == 0).all()
+    for (pattern, n_samples), mean in value.items():
+        assert (numbers.xs((pattern, n_samples), level=("missingness", "n_samples"))["mean"] == mean).all()
+    assert sweeps.summarise(table).shape == (8, 1)
+    titles = [ax.get_title() for ax in sweeps.plot(table).axes]
+    assert titles == [f"missingness: {m}, n_samples: {k}" for m, k in value]
+
+
 def test_summary_over_seeds():
     values = {0: [1.0, 2.0], 1: [3.0, 2.0]}
     table = pd.DataFrame(

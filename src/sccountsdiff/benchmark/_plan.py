@@ -11,12 +11,12 @@ from typing import Any
 
 from sccountsdiff.benchmark._optional import missing_packages
 from sccountsdiff.benchmark._results import label
-from sccountsdiff.benchmark._scoring import AVAILABLE, NEEDS_LABELS, NEEDS_TRAINING
+from sccountsdiff.benchmark._scoring import NEEDS_LABELS, NEEDS_TRAINING, available
 from sccountsdiff.benchmark.baselines import Baseline, get_baseline
 from sccountsdiff.benchmark.datasets import Dataset, load_dataset
 from sccountsdiff.benchmark.downstream import PACKAGES
 from sccountsdiff.benchmark.metrics import METRICS, Metric, get_metric
-from sccountsdiff.benchmark.missingness import MISSINGNESS, Missingness, get_missingness
+from sccountsdiff.benchmark.missingness import MISSINGNESS, Missingness, Molecules, get_missingness
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -39,7 +39,7 @@ class Plan:
     """A checked comparison; patterns and methods by their names in tables."""
 
     datasets: tuple[Dataset, ...]
-    patterns: dict[str, Missingness]
+    patterns: dict[str, Missingness | Molecules]
     methods: dict[str, Baseline]
     seeds: tuple[int, ...]
     metrics: tuple[Metric, ...]
@@ -47,13 +47,17 @@ class Plan:
     protocol: str
     embedder: str | Path | None
     n_bootstrap: int
+    bootstrap_cells: int | None
 
-    def metrics_for(self, dataset: Dataset, *, is_truth: bool = False) -> list[Metric]:
-        """The metrics that make sense for a data set; for the truth only those that are not trivial."""
+    def metrics_for(
+        self, dataset: Dataset, pattern: Missingness | Molecules, *, is_truth: bool = False
+    ) -> list[Metric]:
+        """The metrics that make sense for a data set and a pattern; for the truth only those that are not trivial."""
         return [
             metric
             for metric in self.metrics
-            if (dataset.label is not None or not NEEDS_LABELS & set(metric.needs))
+            if set(metric.needs) <= available(pattern)
+            and (dataset.label is not None or not NEEDS_LABELS & set(metric.needs))
             and (not is_truth or {"predicted_labels", "clusters"} & set(metric.needs))
         ]
 
@@ -70,6 +74,7 @@ def make_plan(
     embedder: str | Path | None,
     n_bootstrap: int,
     quick: bool,
+    bootstrap_cells: int | None = None,
 ) -> Plan:
     """Look up names, and check that everything is known, installed and fits together.
 
@@ -104,8 +109,18 @@ def make_plan(
         )
     if n_bootstrap == 1 or n_bootstrap < 0:
         raise ValueError(f"n_bootstrap must be 0 or at least 2, found {n_bootstrap}.")
+    if bootstrap_cells is not None and bootstrap_cells < 2:
+        raise ValueError(f"bootstrap_cells must be at least 2, found {bootstrap_cells}; leave it out for all cells.")
     patterns = _named(missingness, "missingness", _pattern)
     chosen = _named(DEFAULT_METHODS if methods is None else methods, "methods", lambda m: _method(m, quick))
+    if any(isinstance(pattern, Molecules) for pattern in patterns.values()):
+        if unable := [name for name, method in chosen.items() if not method.denoises]:
+            raise ValueError(
+                f"missingness: 'molecules' is for methods that denoise, which {unable} do not; leave them out. "
+                "list_methods() says which do."
+            )
+        if protocol == "paper":
+            raise ValueError("protocol='paper' says which entries may be hidden; 'molecules' hides none. Run it apart.")
     sources = _as_list(datasets)
     loaded = tuple(load_dataset(source) for source in sources)
     if not loaded or len({d.name for d in loaded}) < len(loaded):
@@ -116,7 +131,16 @@ def make_plan(
                 f"protocol='paper' needs the type of each cell, but data set {dataset.name!r} has no label."
             )
     return Plan(
-        loaded, patterns, chosen, seeds, _metrics(metrics, loaded, quick), n_samples, protocol, embedder, n_bootstrap
+        loaded,
+        patterns,
+        chosen,
+        seeds,
+        _metrics(metrics, loaded, patterns, quick),
+        n_samples,
+        protocol,
+        embedder,
+        n_bootstrap,
+        bootstrap_cells,
     )
 
 
@@ -128,12 +152,12 @@ def _named(things: Any, argument: str, make: Any) -> dict[str, Any]:
     pairs = [make(thing) for thing in _as_list(things)]
     names = [name for name, _ in pairs]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"{argument} must be one or more different ones, found {names}.")
+        raise ValueError(f"{argument} must name at least one, each once, found {names}.")
     return dict(pairs)
 
 
-def _pattern(thing: str | Missingness) -> tuple[str, Missingness]:
-    if isinstance(thing, Missingness):
+def _pattern(thing: str | Missingness | Molecules) -> tuple[str, Missingness | Molecules]:
+    if isinstance(thing, Missingness | Molecules):
         names = [name for name in MISSINGNESS if MISSINGNESS[name] is type(thing)]
         return label(thing, names[0] if names else type(thing).__name__), thing
     if not isinstance(thing, str):
@@ -164,7 +188,13 @@ def _method(thing: str | Baseline | type[Baseline], quick: bool) -> tuple[str, B
     return label(thing, thing.name), thing
 
 
-def _metrics(names: Sequence[str] | None, datasets: Sequence[Dataset], quick: bool) -> tuple[Metric, ...]:
+def _metrics(
+    names: Sequence[str] | None,
+    datasets: Sequence[Dataset],
+    patterns: dict[str, Missingness | Molecules],
+    quick: bool,
+) -> tuple[Metric, ...]:
+    kinds = {name: available(pattern) for name, pattern in patterns.items()}
     absent = {
         name: [package for package in PACKAGES.get(name, ()) if missing_packages(package)]
         for name in (METRICS if names is None else names)
@@ -173,12 +203,18 @@ def _metrics(names: Sequence[str] | None, datasets: Sequence[Dataset], quick: bo
         for name, packages in absent.items():
             if packages:
                 logger.info("Metric %s is left out: it needs %s.", name, ", ".join(packages))
-        usable = AVAILABLE - NEEDS_TRAINING if quick else AVAILABLE
-        return tuple(m for m in map(get_metric, absent) if not absent[m.name] and set(m.needs) <= usable)
+        left_out = NEEDS_TRAINING if quick else set()
+        return tuple(
+            metric
+            for metric in map(get_metric, absent)
+            if not absent[metric.name] and any(set(metric.needs) <= kind - left_out for kind in kinds.values())
+        )
     metrics = tuple(get_metric(name) for name in names)
     for metric in metrics:
-        if foreign := set(metric.needs) - AVAILABLE:
-            raise ValueError(f"metrics: {metric.name!r} needs {sorted(foreign)}, which imputation does not give.")
+        if not any(set(metric.needs) <= kind for kind in kinds.values()):
+            raise ValueError(
+                f"metrics: {metric.name!r} needs {', '.join(metric.needs)}, which missingness {list(patterns)} does not give."
+            )
         if absent[metric.name]:
             raise ImportError(
                 f"Metric {metric.name!r} needs {absent[metric.name]}; install them with "
@@ -188,4 +224,7 @@ def _metrics(names: Sequence[str] | None, datasets: Sequence[Dataset], quick: bo
             raise ValueError(f"metrics: {metric.name!r} needs the type of each cell, but no data set has a label.")
     if not metrics:
         raise ValueError("metrics is empty; name at least one, or leave it out for all that apply.")
+    for name, kind in kinds.items():
+        if not any(set(metric.needs) <= kind for metric in metrics):
+            raise ValueError(f"metrics: none of {list(names)} fits missingness {name!r}; add one or leave that out.")
     return metrics

@@ -15,11 +15,12 @@ from scipy import sparse
 
 from sccountsdiff.benchmark.downstream import CellTypeClassifier, leiden_clusters
 from sccountsdiff.benchmark.metrics import Metric, bootstrap_se, embed, load_embedder, train_embedder
-from sccountsdiff.benchmark.missingness import Missingness, valid_sites
+from sccountsdiff.benchmark.metrics.bootstrap import take_cells
+from sccountsdiff.benchmark.missingness import Missingness, Molecules, valid_sites
 
 logger = logging.getLogger("sccountsdiff")
 
-AVAILABLE = {
+IMPUTATION = {
     "truth",
     "imputed",
     "sites",
@@ -30,7 +31,10 @@ AVAILABLE = {
     "predicted_labels",
     "clusters",
 }
-"""What an imputation can be scored with; a metric that needs anything else belongs to another kind of task."""
+"""What an imputation can be scored with."""
+
+DENOISING = {"denoised", "held_out"}
+"""What denoised cells can be scored with."""
 
 NEEDS_LABELS = {"labels", "predicted_labels", "clusters"}
 NEEDS_TRAINING = {"truth_embedding", "imputed_embedding", "predicted_labels"}
@@ -101,6 +105,11 @@ class Split:
         valid = None if self.protocol == "all" else self._valid(self.truth)[self.train.n_obs :]
         return pattern(self.truth, valid=valid, seed=self.seed)
 
+    def molecules(self, pattern: Molecules) -> tuple[AnnData, np.ndarray]:
+        """Test cells with the molecules that methods see, and counts of the hidden ones."""
+        seen, held_out = pattern(self.truth, seed=self.seed)
+        return AnnData(seen, obs=self.test.obs, var=self.test.var), held_out
+
     def _valid(self, test_counts: np.ndarray) -> np.ndarray:
         """Valid sites of the training cells followed by the test cells, with these counts for the latter."""
         labels = np.concatenate([self.train.obs[self.label].astype(str), self.labels])
@@ -109,10 +118,9 @@ class Split:
     def scores(
         self,
         metrics: Sequence[Metric],
-        imputed: np.ndarray,
-        sites: np.ndarray,
-        draws: np.ndarray | None = None,
+        answer: dict[str, np.ndarray],
         n_bootstrap: int = 0,
+        bootstrap_cells: int | None = None,
     ) -> list[dict[str, Any]]:
         """Name, value, bootstrap standard error and error message of each metric that applies.
 
@@ -120,43 +128,56 @@ class Split:
         ----------
         metrics
             The metrics. One that fails does not keep the others from being computed.
-        imputed
-            Counts (cells, genes) with the sites filled in.
-        sites
-            What was hidden.
-        draws
-            (draws, cells, genes); metrics of draws are left out without.
+        answer
+            What a method said and was asked, by the names that metrics have for it: ``imputed``, ``sites`` and, without
+            which metrics of draws are left out, ``draws``; or ``denoised`` and ``held_out``.
         n_bootstrap
             Number of resamples of the cells; 0 for no standard error.
+        bootstrap_cells
+            Cells in each resample, and those that metrics are computed of that cannot afford all; all by default.
         """
         makers = {
             "truth": lambda: self.truth,
-            "imputed": lambda: imputed,
-            "sites": lambda: sites,
-            "draws": lambda: draws[:, sites],
             "truth_embedding": lambda: self.truth_embedding,
-            "imputed_embedding": lambda: embed(imputed, self.embedder, self.test.var_names),
+            "imputed_embedding": lambda: embed(answer["imputed"], self.embedder, self.test.var_names),
             "labels": lambda: self.labels,
-            "predicted_labels": lambda: self.classifier.predict(imputed),
-            "clusters": lambda: leiden_clusters(imputed, seed=self.seed),
+            "predicted_labels": lambda: self.classifier.predict(answer["imputed"]),
+            "clusters": lambda: leiden_clusters(answer["imputed"], seed=self.seed),
         }
-        arrays: dict[str, np.ndarray] = {}
+        arrays = dict(answer)
         rows = []
         for metric in metrics:
-            if draws is None and "draws" in metric.needs:
+            if "draws" in metric.needs and "draws" not in answer:
                 continue
             row = {"metric": metric.name, "value": np.nan, "se": np.nan, "error": None}
             try:
                 arrays |= {need: makers[need]() for need in metric.needs if need not in arrays}
-                row["value"] = float(metric(**arrays))
+                needed = {need: arrays[need] for need in metric.needs}
+                if metric.quadratic and bootstrap_cells is not None:
+                    some = np.random.default_rng(self.seed).choice(self.test.n_obs, bootstrap_cells, replace=False)
+                    needed = take_cells(needed, np.sort(some))
+                row["value"] = float(metric(**needed))
                 if n_bootstrap:
-                    row["se"] = bootstrap_se(metric, n_resamples=n_bootstrap, seed=self.seed, **arrays)
+                    row["se"] = bootstrap_se(
+                        metric, n_resamples=n_bootstrap, n_cells=bootstrap_cells, seed=self.seed, **needed
+                    )
             except Exception as error:
                 row["error"] = message(error)
                 logger.warning("Metric %s failed. %s", metric.name, row["error"])
                 logger.debug("", exc_info=True)
             rows.append(row)
         return rows
+
+
+def available(pattern: Missingness | Molecules) -> set[str]:
+    """What answers to a pattern can be scored with.
+
+    Examples
+    --------
+    >>> sorted(available(Molecules()))
+    ['denoised', 'held_out']
+    """
+    return DENOISING if isinstance(pattern, Molecules) else IMPUTATION
 
 
 def message(error: Exception) -> str:

@@ -15,6 +15,9 @@ from sccountsdiff.benchmark.report import png, report
 from sccountsdiff.benchmark.run import run
 from sccountsdiff.benchmark.simulated.cli import add_parser as add_simulated
 
+SHOWN = ("spearman", "rmse", "energy_distance", "mmd", "molecule_poisson", "molecule_mse")
+"""Metrics of the table that the command prints."""
+
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Add ``benchmark imputation``, ``sweep``, ``images``, ``simulated`` and ``paper`` to the commands of a parser.
@@ -37,7 +40,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         nargs="+",
         default=["mcar"],
         metavar="PATTERN",
-        help=f"some of {', '.join(MISSINGNESS)}, each with a rate if wanted, as in mcar:0.3 (default: mcar)",
+        help=f"some of {', '.join(MISSINGNESS)}, those of entries with a rate if wanted, as in mcar:0.3 (default: mcar); "
+        "molecules hides a tenth of the molecules, and methods denoise",
     )
     imputation.add_argument("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
     imputation.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
@@ -68,7 +72,9 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
         default="pbmc68k",
         help=f"an .h5ad file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)",
     )
-    parser.add_argument("--layer", help="layer of the file with the counts (default: X)")
+    parser.add_argument(
+        "--layer", help="layer of the file with the counts, or X (default: counts if there is one, else X)"
+    )
     parser.add_argument("--label", help="column of obs with the type of each cell")
     parser.add_argument("--covariate", action="append", default=[], help="column of obs; may be repeated")
     parser.add_argument("--genes", type=int, help="most variable genes to keep (default: all)")
@@ -79,6 +85,9 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
     parser.add_argument(
         "--bootstrap", type=int, default=10, help="resamples for standard errors, 0 for none (default: 10)"
+    )
+    parser.add_argument(
+        "--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)"
     )
     parser.add_argument(
         "--output", default=output, help=f"folder for results; continues what is there (default: {output})"
@@ -99,6 +108,7 @@ def _common(arguments: argparse.Namespace) -> dict:
         "min_cells": arguments.min_cells,
         "n_cells": arguments.cells,
         "n_bootstrap": arguments.bootstrap,
+        "bootstrap_cells": arguments.bootstrap_cells,
         "output": arguments.output,
     }
 
@@ -119,7 +129,7 @@ def _imputation(arguments: argparse.Namespace) -> None:
     page = report(table, arguments.output)
     values = table[table["metric"].notna() & (table["group"] != "reference")]
     rows = ["dataset", "missingness", "method", "n_samples"]
-    columns = [metric for metric in ("spearman", "rmse", "energy_distance", "mmd") if metric in set(values["metric"])]
+    columns = [metric for metric in SHOWN if metric in set(values["metric"])]
     print(values.pivot_table(index=rows, columns="metric", values="value", sort=False)[columns].round(4).to_string())
     for failure in dict.fromkeys(table.loc[table["error"].notna(), "method"]):
         print(f"{failure} failed; see the report.")

@@ -24,7 +24,7 @@ class Dataset:
     name
         Name in tables.
     adata
-        The cells, raw counts in ``X``.
+        The cells, raw counts in ``X``, whatever layers there are.
     covariates
         Columns of ``obs`` that methods may use.
     label
@@ -57,15 +57,9 @@ class Dataset:
                         f"{argument}: {self.adata.obs[key].isna().sum()} cells of data set {self.name!r} have no "
                         f"{key!r}; name or drop them."
                     )
-        counts = self.adata.X
-        if counts is None:
-            raise ValueError(f"Data set {self.name!r} has no X; name the layer that holds the counts with layer=.")
-        values = counts.data if sparse.issparse(counts) else np.asarray(counts)
-        if not np.all(np.isfinite(values) & (values >= 0) & (values == np.round(values))):
-            raise ValueError(
-                f"Data set {self.name!r} must have raw counts, found negative, broken or missing numbers; "
-                "name the layer that holds the counts with layer=."
-            )
+        _check_counts(
+            self.adata.X, f"X of data set {self.name!r}", "put the counts there, as in adata.X = adata.layers[...]"
+        )
 
 
 DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
@@ -119,7 +113,8 @@ def load_dataset(
     label
         Column of ``obs`` with the type of each cell; for a file only.
     layer
-        Layer of the file with the counts; ``X`` by default.
+        Layer of the file with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one, else ``X``, as for
+        :class:`~sccountsdiff.CountsDiffImputer`.
 
     Returns
     -------
@@ -147,9 +142,26 @@ def load_dataset(
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {str(path)!r}.")
     adata = anndata.read_h5ad(path)
-    if layer is not None:
+    if layer is None:
+        layer = "counts" if "counts" in adata.layers else "X"
+    if layer != "X":
         if layer not in adata.layers:
             raise KeyError(f"layer={layer!r} is not a layer of {path.name}; found {list(adata.layers)}.")
         adata.X = adata.layers[layer]
+    others = [name for name in ("X", *adata.layers) if name != layer]
+    hint = (
+        f"name another with layer= (--layer): {', '.join(others)}" if others else "there are no layers to choose from"
+    )
+    _check_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {path.name}", hint)
     covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
     return Dataset(path.stem, adata, covariates=covariates, label=label)
+
+
+def _check_counts(counts: np.ndarray | sparse.spmatrix | None, place: str, hint: str) -> None:
+    if counts is None:
+        raise ValueError(f"There are no counts: {place} is empty; {hint}.")
+    values = counts.data if sparse.issparse(counts) else np.asarray(counts)
+    if not np.all(np.isfinite(values) & (values >= 0) & (values == np.round(values))):
+        raise ValueError(
+            f"Raw counts are needed, but {place} has negative, fractional, infinite or missing values; {hint}."
+        )

@@ -1,12 +1,11 @@
 """What imputed cells are good for: cell types by a classifier, clusters, marker genes.
 
-Counts are divided by the total of their cell, multiplied by ten thousand and taken the log of one plus, for all three.
+Counts are scaled to 10,000 per cell and transformed by log(1 + x) for all three.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,19 @@ from scipy import sparse
 
 from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark._quiet import quiet
+from sccountsdiff.benchmark.metrics.inputs import log_normalised
 from sccountsdiff.benchmark.metrics.registry import register_metric
+
+__all__ = [
+    "CellTypeClassifier",
+    "accuracy",
+    "cluster_ari",
+    "leiden_clusters",
+    "log_normalised",
+    "macro_f1",
+    "marker_recovery",
+    "markers_of_types",
+]
 
 PACKAGES = {"accuracy": ("xgboost",), "macro_f1": ("xgboost",), "cluster_ari": ("leidenalg", "igraph")}
 """What metrics of this module need beyond the core of the package."""
@@ -246,33 +257,6 @@ def leiden_clusters(counts: Matrix, *, resolution: float = 1.0, n_neighbors: int
             cells, resolution=resolution, random_state=seed, flavor="igraph", n_iterations=2, directed=False
         )  # fmt: skip
     return cells.obs["leiden"].astype(int).to_numpy()
-
-
-def log_normalised(counts: Matrix) -> Any:
-    """Log of one plus counts per ten thousand, sparse if the counts are.
-
-    Parameters
-    ----------
-    counts
-        Counts (cells, genes), dense or sparse.
-
-    Returns
-    -------
-    A matrix of the same shape in single precision.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> np.expm1(log_normalised(np.array([[1, 3], [0, 0]]))).round().tolist()
-    [[2500.0, 7500.0], [0.0, 0.0]]
-    """
-    if not sparse.issparse(counts):
-        counts = np.asarray(counts, dtype=np.float32)
-        totals = counts.sum(axis=1, keepdims=True)
-        return np.log1p(counts * (np.float32(1e4) / np.where(totals > 0, totals, 1)))
-    counts = sparse.csr_matrix(counts, dtype=np.float32)
-    totals = np.asarray(counts.sum(axis=1)).ravel()
-    return sparse.csr_matrix(sparse.diags(1e4 / np.where(totals > 0, totals, 1)) @ counts, dtype=np.float32).log1p()
 
 
 def _names(n: int) -> list[str]:

@@ -64,7 +64,7 @@ class Missingness(ABC):
         """Boolean matrix of sites; those that are not valid are dropped afterwards."""
 
 
-MISSINGNESS: Registry[Callable[..., Missingness]] = Registry("missingness pattern")
+MISSINGNESS: Registry[Callable[..., Missingness | Molecules]] = Registry("missingness pattern")
 
 
 def register_missingness(name: str) -> Callable:
@@ -91,7 +91,7 @@ def register_missingness(name: str) -> Callable:
     return MISSINGNESS.register(name)
 
 
-def get_missingness(name: str) -> Callable[..., Missingness]:
+def get_missingness(name: str) -> Callable[..., Missingness | Molecules]:
     """The class of patterns registered under a name.
 
     Parameters
@@ -297,6 +297,31 @@ def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
         raise ValueError(f"labels must have one entry for each of {len(expressed)} cells, found shape {codes.shape}.")
     active = np.stack([expressed[codes == code].any(axis=0) for code in range(codes.max() + 1)])  # (types, genes)
     return expressed | ~active[codes]
+
+
+SEEN_SHARE = 0.9
+"""Share of the molecules that a method sees when it denoises, as in the Open Problems benchmark."""
+
+
+@register_missingness("molecules")
+@dataclass(frozen=True)
+class Molecules:
+    """Not entries but molecules are hidden: a tenth of those of each cell, at random.
+
+    The odd one among the patterns: methods denoise what is left, instead of filling in entries, and are scored on the
+    hidden molecules (``molecule_poisson``, ``molecule_mse``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seen, held_out = Molecules()(np.full((100, 10), 20))
+    >>> round(float(seen.mean())), round(float(held_out.mean()))
+    (18, 2)
+    """
+
+    def __call__(self, counts: Matrix, *, seed: int = 0) -> tuple[Matrix, Matrix]:
+        """The molecules that are seen and those that are hidden, see :func:`split_molecules`."""
+        return split_molecules(counts, SEEN_SHARE, seed)
 
 
 def split_molecules(counts: Matrix, share: float = 0.9, seed: int = 0) -> tuple[Matrix, Matrix]:

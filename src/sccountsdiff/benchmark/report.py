@@ -15,7 +15,7 @@ from sccountsdiff import pl
 from sccountsdiff.benchmark.metrics import METRICS
 from sccountsdiff.benchmark.tables import Table, row_name, summarise, to_html, to_markdown, to_table
 
-METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream")
+METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }

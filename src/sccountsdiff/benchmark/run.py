@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +22,7 @@ from sccountsdiff.benchmark._results import ResultStore, describe, fingerprint
 from sccountsdiff.benchmark._scoring import Split, message
 from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset
-from sccountsdiff.benchmark.metrics import Metric
-from sccountsdiff.benchmark.missingness import Missingness
+from sccountsdiff.benchmark.missingness import SEEN_SHARE, Missingness, Molecules
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
 
 logger = logging.getLogger("sccountsdiff")
@@ -48,7 +49,7 @@ TRUTH = "truth"
 
 def run(
     datasets: str | Path | Dataset | Sequence[str | Path | Dataset] = "pbmc68k",
-    missingness: str | Missingness | Sequence[str | Missingness] = "mcar",
+    missingness: str | Missingness | Molecules | Sequence[str | Missingness | Molecules] = "mcar",
     methods: str | Baseline | Sequence[str | Baseline] | None = None,
     seeds: Sequence[int] = (0,),
     *,
@@ -61,17 +62,21 @@ def run(
     protocol: Literal["all", "paper"] = "all",
     embedder: str | Path | None = None,
     n_bootstrap: int = 10,
+    bootstrap_cells: int | None = None,
     quick: bool = False,
     output: str | Path | None = None,
     retry_failed: bool = False,
     silent: bool = False,
 ) -> pd.DataFrame:
-    """Hide entries of test cells, have them filled in by all methods, and score the answers.
+    """Hide entries of test cells, have them filled in by all methods, and score the answers; or denoise test cells.
 
     For each seed the cells are split 90/10. Methods are fitted once to the complete larger part (those that stop early hold
     out some of it themselves) and fill in the smaller part under each missingness pattern; all see the same cells, the same
     sites and the same covariates. Methods that differ only in how they sample share one trained model. Everything is
     checked before work starts. A method that fails is recorded with its error and does not stop the others.
+
+    ``missingness="molecules"`` hides molecules instead of entries: of each test cell a tenth of them, at random (the
+    Open Problems protocol). Methods denoise the rest, and what they expect is scored on the hidden molecules.
 
     With ``output``, every combination of data set, pattern, method and seed is one result file there, found again by a
     hash of all that it depends on: a run that was interrupted continues where it stopped, and one that is extended
@@ -83,7 +88,9 @@ def run(
         Names of registered data sets, paths of ``.h5ad`` files or :class:`~sccountsdiff.benchmark.datasets.Dataset`
         objects (see :func:`~sccountsdiff.benchmark.datasets.load_dataset` for files with covariates and labels).
     missingness
-        Names of patterns, with a rate after a colon if it is not the default one (``"mcar:0.3"``), or patterns.
+        Names of patterns, with a rate after a colon if it is not the default one (``"mcar:0.3"``), or patterns. Several
+        share one fit of each method. ``"molecules"`` is for methods that denoise, see
+        :func:`~sccountsdiff.benchmark.list_methods`, and is scored by metrics of its own.
     methods
         Names of registered methods, or methods with settings of your own. Default: averages, scVI and CountsDiff.
     seeds
@@ -109,6 +116,10 @@ def run(
         those of the data. Default: a model trained on the training cells of each split.
     n_bootstrap
         Resamples of the test cells behind the standard error of each value; 0 for none.
+    bootstrap_cells
+        Cells in each resample, if there are more: the standard error is then that of a value from so many cells. Metrics
+        whose time grows with the square of the number of cells (MMD) are computed of as many cells, chosen at random.
+        Default: all.
     quick
         Cut the training of methods given by name to a few epochs and data to 2,000 cells and 1,000 genes, and leave out
         metrics that need a model of their own, unless they are named.
@@ -145,6 +156,7 @@ def run(
         protocol=protocol,
         embedder=embedder,
         n_bootstrap=n_bootstrap,
+        bootstrap_cells=bootstrap_cells,
         quick=quick,
     )
     if quick:
@@ -212,100 +224,140 @@ def _run_seed(
         "seed": seed,
         "n_bootstrap": plan.n_bootstrap,
     }
-    trained: dict[str, tuple[Baseline, Usage]] = {}
+    limit = plan.bootstrap_cells
+    if limit is not None and limit < split.test.n_obs:
+        common["bootstrap_cells"] = limit
+    else:
+        limit = None  # all cells, which changes nothing: neither results nor where they are found
+    trained: dict[str, _Fitted] = {}
     rows = []
     for name, method in {TRUTH: None, **plan.methods}.items():
-        metrics = plan.metrics_for(dataset, is_truth=method is None)
+        metrics = {
+            key: plan.metrics_for(dataset, pattern, is_truth=method is None) for key, pattern in plan.patterns.items()
+        }
         jobs = {
-            pattern_name: common
+            key: common
             | {
                 "missingness": describe(pattern),
                 "method": TRUTH if method is None else {"name": method.name, **describe(method)},
-                "n_samples": plan.n_samples if method is not None and method.draws else (1,),
-                "metrics": [metric.name for metric in metrics],
+                "n_samples": _numbers_of_samples(method, pattern, plan),
+                "metrics": [metric.name for metric in metrics[key]],
             }
-            for pattern_name, pattern in plan.patterns.items()
+            for key, pattern in plan.patterns.items()
         }
-        pending = [key for key, job in jobs.items() if metrics and _is_pending(store.load(job), retry_failed)]
+        pending = [key for key, job in jobs.items() if metrics[key] and _is_pending(store.load(job), retry_failed)]
         labels = {"dataset": dataset.name, "protocol": plan.protocol, "method": name, "seed": seed}
         labels["group"] = "reference" if method is None else method.group
         progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")
         progress.update(len(jobs) - len(pending))
-        fitted = _fit(method, dataset, split, trained) if pending and method is not None else (None, Usage())
+        if pending:
+            fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
         for key in pending:
-            answer = _impute_and_score(fitted, jobs[key]["n_samples"], plan.patterns[key], plan, metrics, split)
+            ask = _task(plan.patterns[key], split)
+            score = partial(split.scores, metrics[key], n_bootstrap=plan.n_bootstrap, bootstrap_cells=limit)
+            answer = _ask_and_score(fitted, jobs[key]["n_samples"], ask, score)
             store.save(jobs[key], [{**labels, "missingness": key, **row} for row in answer])
             progress.update()
         rows += [row for job in jobs.values() for row in store.load(job) or []]
     return rows
 
 
+def _numbers_of_samples(method: Baseline | None, pattern: Missingness | Molecules, plan: Plan) -> tuple[int, ...]:
+    draws = method is not None and method.draws and not isinstance(pattern, Molecules)
+    return plan.n_samples if draws else (1,)
+
+
 def _is_pending(rows: list[dict] | None, retry_failed: bool) -> bool:
     return rows is None or (retry_failed and any(row["error"] for row in rows))
 
 
-def _fit(
-    method: Baseline, dataset: Dataset, split: Split, trained: dict[str, tuple[Baseline, Usage]]
-) -> tuple[Baseline | Exception, Usage]:
-    """The fitted method, or the error that it raised."""
+@dataclass(frozen=True)
+class _Fitted:
+    """A method after training, what that took, and the error if it failed; no method stands for the truth."""
+
+    method: Baseline | None
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+
+
+def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _Fitted]) -> _Fitted:
+    """Fit a method, unless one that is trained alike was, or failed to be."""
     method = deepcopy(method)
     key = method.training_key
-    if key in trained:
-        other, usage = trained[key]
-        return method.take_over(other), usage
-    usage = Usage()
+    if key is not None and key in trained:
+        earlier = trained[key]
+        return replace(earlier, method=method if earlier.error else method.take_over(earlier.method))
+    error, usage = None, Usage()
     try:
         with measured() as usage:
             method.fit(split.train, covariates=dataset.covariates, believed=split.believed[0], seed=split.seed)
-    except Exception as error:
-        logger.warning("Method %s failed to fit. %s", method.name, message(error))
+    except Exception as exception:
+        error = message(exception)
+        logger.warning("Method %s failed to fit. %s", method.name, error)
         logger.debug("", exc_info=True)
-        return error, usage
+    fitted = _Fitted(method, usage, error)
     if key is not None:
-        trained[key] = method, usage
-    return method, usage
+        trained[key] = fitted
+    return fitted
 
 
-def _impute_and_score(
-    fitted: tuple[Baseline | Exception | None, Usage],
-    n_samples: Sequence[int],
-    pattern: Missingness,
-    plan: Plan,
-    metrics: Sequence[Metric],
-    split: Split,
-) -> list[dict[str, Any]]:
-    """Rows of one method under one pattern."""
-    method, fit_usage = fitted
+Ask = Callable[[Baseline | None, int], dict[str, np.ndarray]]
+
+
+def _task(pattern: Missingness | Molecules, split: Split) -> Ask:
+    """What is asked of a method, with a number of samples: a function whose result metrics can score."""
+    if isinstance(pattern, Molecules):
+        cells, held_out = split.molecules(pattern)
+
+        def denoise(method: Baseline, n: int) -> dict[str, np.ndarray]:
+            return {"denoised": method.denoise(cells, SEEN_SHARE, seed=split.seed), "held_out": held_out}
+
+        return denoise
+
     sites = split.sites(pattern)
+
+    def impute(method: Baseline | None, n: int) -> dict[str, np.ndarray]:
+        if method is None:
+            return {"imputed": split.truth, "sites": sites}
+        answer = method.impute(split.test, sites, n, seed=split.seed, believed=split.believed[1])
+        if n == 1:
+            return {"imputed": answer, "sites": sites}
+        return {"imputed": answer.mean(axis=0), "sites": sites, "draws": answer[:, sites]}
+
+    return impute
+
+
+def _ask_and_score(
+    fitted: _Fitted, n_samples: Sequence[int], ask: Ask, score: Callable[[dict[str, np.ndarray]], list[dict]]
+) -> list[dict[str, Any]]:
+    """Rows of one method under one pattern; the first failure ends them."""
+    if fitted.error is not None:
+        return [_costs(n_samples[0], fitted.usage, Usage()) | _failure(fitted.error)]
     rows = []
     for n in n_samples:
         usage = Usage()
-        draws, failure = None, None
         try:
-            if isinstance(method, Exception):
-                raise method
             with measured() as usage:
-                imputed = (
-                    split.truth
-                    if method is None
-                    else method.impute(split.test, sites, n, seed=split.seed, believed=split.believed[1])
-                )
-            if n > 1:
-                draws, imputed = imputed, imputed.mean(axis=0)
-            scores = split.scores(metrics, imputed, sites, draws, plan.n_bootstrap)
-        except Exception as error:
-            failure = message(error)
-            if not isinstance(method, Exception):
-                logger.warning("Method %s failed to impute. %s", method.name if method else TRUTH, failure)
+                answer = ask(fitted.method, n)
+            scores = score(answer)
+        except Exception as exception:
+            error = message(exception)
+            name = TRUTH if fitted.method is None else fitted.method.name
+            logger.warning("Method %s failed to answer. %s", name, error)
             logger.debug("", exc_info=True)
-            scores = [{"metric": None, "value": np.nan, "se": np.nan, "error": failure}]
-        cost = {
-            "n_samples": n,
-            "fit_seconds": fit_usage.seconds,
-            "impute_seconds": usage.seconds,
-            "peak_memory_mb": max(fit_usage.peak_memory_mb, usage.peak_memory_mb),
-        }
-        rows += [{**cost, **score} for score in scores]
-        if failure:
-            break
+            return [*rows, _costs(n, fitted.usage, usage) | _failure(error)]
+        rows += [_costs(n, fitted.usage, usage) | row for row in scores]
     return rows
+
+
+def _failure(error: str) -> dict[str, Any]:
+    return {"metric": None, "value": np.nan, "se": np.nan, "error": error}
+
+
+def _costs(n_samples: int, fit: Usage, answer: Usage) -> dict[str, Any]:
+    return {
+        "n_samples": n_samples,
+        "fit_seconds": fit.seconds,
+        "impute_seconds": answer.seconds,
+        "peak_memory_mb": max(fit.peak_memory_mb, answer.peak_memory_mb),
+    }

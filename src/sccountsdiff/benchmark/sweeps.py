@@ -28,6 +28,9 @@ METRICS = ("scfid", "energy_distance")
 
 SCHEDULES = ("cosine", "fisher", "blackout")
 
+TASK = ("dataset", "protocol", "missingness", "n_samples")
+"""What values must have in common to be averaged over seeds."""
+
 
 def attrition(
     dataset: str | Path | Dataset = "pbmc68k",
@@ -207,6 +210,8 @@ SWEEPS = {
 def summarise(table: pd.DataFrame) -> pd.DataFrame:
     """Settings by metrics, each value with its standard error: over seeds, or by bootstrap if there is one seed.
 
+    Patterns and numbers of samples have rows of their own if there are several.
+
     Parameters
     ----------
     table
@@ -234,6 +239,8 @@ def summarise(table: pd.DataFrame) -> pd.DataFrame:
 def plot(table: pd.DataFrame) -> Figure:
     """Each metric against the setting that varies, a line for each schedule.
 
+    Patterns and numbers of samples have rows of panels of their own if there are several.
+
     Parameters
     ----------
     table
@@ -250,9 +257,14 @@ def plot(table: pd.DataFrame) -> Figure:
     'n_steps'
     """
     metrics = list(table["metric"].dropna().unique())
-    figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
-    for ax, metric in zip(np.atleast_1d(figure.subplots(1, len(metrics))), metrics, strict=True):
-        pl.sweep(table, metric, ax=ax)
+    tasks = _several(table)
+    parts = [part for _, part in table.groupby(tasks, sort=False)] if tasks else [table]
+    figure = Figure(figsize=(4.2 * len(metrics), 3.4 * len(parts)), layout="constrained")
+    for row, part in zip(figure.subplots(len(parts), len(metrics), squeeze=False), parts, strict=True):
+        for ax, metric in zip(row, metrics, strict=True):
+            if metric in set(part["metric"]):
+                pl.sweep(part, metric, ax=ax)
+            ax.set_title(", ".join(f"{name}: {part[name].iloc[0]}" for name in tasks))
     return figure
 
 
@@ -283,7 +295,10 @@ def _sweep(
 
 
 def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard error, by settings (the one that varies last) and metric.
+    """Mean over seeds and its standard error, by settings (the one that varies last) and metric.
+
+    Data sets, protocols, patterns and numbers of samples of which there are several are told apart by levels before those
+    of the settings. The standard error is that of the bootstrap where there is one value.
 
     Parameters
     ----------
@@ -303,7 +318,12 @@ def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
     [1.5, 0.5]
     """
     settings = [name for name in table.columns if name in SWEEPS]
-    groups = table.dropna(subset=["metric"]).groupby([*settings, "metric"], sort=False)
-    numbers = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n=("value", "size"))
+    groups = table.dropna(subset=["metric"]).groupby([*_several(table), *settings, "metric"], sort=False)
+    numbers = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n=("value", "count"))
     numbers["se"] = np.where(numbers["n"] > 1, numbers["sd"] / np.sqrt(numbers["n"]), numbers["se"])
     return numbers[["mean", "se"]]
+
+
+def _several(table: pd.DataFrame) -> list[str]:
+    """Columns that say what was asked, of which there is more than one."""
+    return [name for name in TASK if name in table and table[name].nunique() > 1]

@@ -36,6 +36,7 @@ def test_full_size_is_the_paper_s(calls, fetus_file, heart_file, name):
     assert call["n_genes"] == (500 if heart else 1000)
     assert call["min_cells"] == (25 if heart else 3)  # 100,000 of all cells of the atlas, for 120 cells
     assert call["protocol"] == "paper" and call["n_bootstrap"] == 10
+    assert call["bootstrap_cells"] == (20_000 if heart else 50_000)
     assert repr(call["missingness"]).startswith("MNARLow(rate=0.25" if name == "fetus_mnar" else "MCAR(rate=0.5")
     assert [method.name for method in call["methods"]] == ["zero", "countsdiff_paper"]
     assert set(call["metrics"]) >= {"rmse", "spearman", "scfid", "mmd", "sliced_wasserstein"}
@@ -81,6 +82,8 @@ def test_ablation(fetus_file, few_steps):
     assert side_by_side.loc[1, ("energy_distance", "paper")] == 1.44
     assert side_by_side.loc[1, ("energy_distance", "ours")] == table["value"][1]
     assert side_by_side["energy_distance", "ours"].notna().sum() == 2
+    averaged = table.assign(n_samples=5, value=0.0)
+    pd.testing.assert_frame_equal(paper.compare(pd.concat([table, averaged]), "fetus_steps"), side_by_side)
 
 
 def test_ablations_vary_what_the_paper_varies():

@@ -25,7 +25,7 @@ def test_settings_are_settings_of_the_method(row, atlas):
 
 @pytest.mark.parametrize(("n_cells", "scale"), [(4_062_980, 1), (5000, 0.01), (300, 0.0001)])
 def test_epochs_make_up_for_the_steps(n_cells, scale):
-    steps_per_epoch = -(-int(0.9 * n_cells) // 512)
+    steps_per_epoch = -(-int(0.8 * n_cells) // 512)
     wanted = max(FEWEST_STEPS, 100_000 * scale)
     steps = Budget(FETUS, n_cells, scale).epochs(100_000, 512) * steps_per_epoch
     assert wanted <= steps < wanted + steps_per_epoch
@@ -45,3 +45,20 @@ def test_countsdiff_is_trained_as_in_the_paper():
     assert method.model_kwargs["dropout_rate"] == 0.1 and method.model_kwargs["p_uncond"] == 0.2
     assert (method.attrition, method.guidance, method.n_steps, method.n_resamples) == (0.005, 1.0, 19, 3)
     assert method.backbone == "transformer" and method.known == "noised"
+
+
+@pytest.mark.parametrize("name", ["GAIN", "scIDPMs", "HI-VAE (Poisson)", "ReMDM"])
+def test_networks_train_on_four_fifths_of_the_cells_and_to_the_end(name):
+    rows = [row for row in ROWS if row.name == name]
+    assert rows, [row.name for row in ROWS]
+    method = rows[0].method(Budget(HEART, 1000, 0.1))
+    assert 0.9 * (1 - method.validation_share) == pytest.approx(0.8)
+    assert method.patience >= method.max_epochs
+
+
+def test_scidpms_is_the_original_s_at_full_size_and_ours_below():
+    row = next(row for row in ROWS if row.name == "scIDPMs")
+    full, small = (row.method(Budget(FETUS, 4_062_980, scale)) for scale in (1, 0.1))
+    assert (full.group_size, full.n_layers, full.n_heads, full.n_levels) == (1, 6, 8, 300)
+    assert (full.max_epochs, full.batch_size, full.lr, full.eta, full.n_steps) == (65, 32, 5e-4, 1.0, 300)
+    assert (small.group_size, small.n_levels, small.n_steps, small.max_epochs) == (25, 50, 50, 65)

@@ -148,6 +148,7 @@ class ALRA(JointBaseline):
 
     name: ClassVar[str] = "alra"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
+    denoises: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.rank is not None and not 1 <= self.rank <= cells.counts.shape[1]:

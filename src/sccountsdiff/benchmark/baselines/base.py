@@ -89,6 +89,8 @@ class Baseline(ABC):
     Entries may also be *not believed*: zeros that the protocol of the paper takes for failures to detect. A method with
     ``uses_mask`` gets them as not observed, in training and in imputation; all others get them as the zeros they are.
 
+    A method with ``denoises`` can also say what it expects of counts that it sees, see :meth:`denoise`.
+
     Attributes
     ----------
     name
@@ -97,6 +99,8 @@ class Baseline(ABC):
         Where it stands in the tables of the paper.
     draws
         Whether it can give more than one draw per entry.
+    denoises
+        Whether it can also denoise observed counts.
     uses_covariates
         Whether it looks at the covariates; a method that does not is never shown them.
     uses_mask
@@ -129,6 +133,7 @@ class Baseline(ABC):
     name: ClassVar[str]
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "naive"
     draws: ClassVar[bool] = False
+    denoises: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
     uses_mask: ClassVar[bool] = False
     requires: ClassVar[tuple[str, ...]] = ()
@@ -211,18 +216,12 @@ class Baseline(ABC):
         Counts of shape (cells, genes), or (n_samples, cells, genes) for more than one draw. Entries that are not sites
         are those of ``test``, bit by bit.
         """
-        if self.genes is None:
-            raise ValueError(f"Method {self.name!r} has not been fitted; call fit(train) first.")
+        self._check_fitted_to(test)
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, found {n_samples}.")
         if n_samples > 1 and not self.draws:
             raise ValueError(
                 f"Method {self.name!r} gives one answer per entry, found n_samples={n_samples}; set it to 1."
-            )
-        if not test.var_names.equals(self.genes):
-            raise ValueError(
-                f"The genes of test ({test.n_vars}) are not those of the training cells ({len(self.genes)}), in the same "
-                "order; subset with test[:, method.genes]."
             )
         sites = _checked_matrix(sites, test.shape, "sites")
         truth = _counts(test, self.layer, "test", hidden=sites)
@@ -237,6 +236,38 @@ class Baseline(ABC):
         np.copyto(answer, truth, where=~sites)
         if not np.isfinite(answer).all() or answer.min() < 0:
             raise ValueError(f"Method {self.name!r} filled in values that are negative or not finite.")
+        return answer
+
+    def denoise(self, test: AnnData, share: float = 0.9, seed: int = 0) -> np.ndarray:
+        """Expected counts of cells of which a share of the molecules is seen.
+
+        Parameters
+        ----------
+        test
+            Cells with the genes, the layer and the covariates of the training cells; their counts are a random share of
+            the molecules of cells like those of the training. Nothing is written to it.
+        share
+            The share, see :func:`~sccountsdiff.benchmark.missingness.split_molecules`.
+        seed
+            Seed of everything random.
+
+        Returns
+        -------
+        Counts (cells, genes) that are expected at the depth of ``test``; of the molecules that are not seen,
+        ``(1 - share) / share`` times as many are expected.
+        """
+        if not self.denoises:
+            raise ValueError(f"Method {self.name!r} cannot denoise; it fills in entries that are hidden.")
+        if not 0 < share < 1:
+            raise ValueError(f"share must be between 0 and 1, found {share}.")
+        self._check_fitted_to(test)
+        counts = _counts(test, self.layer, "test")
+        cells = Cells(counts, np.ones(counts.shape, dtype=bool), self._shown_covariates(test, "test"))
+        answer = np.asarray(self._denoise(cells, share, seed))
+        if answer.shape != counts.shape:
+            raise ValueError(f"Method {self.name!r} gave an array of shape {answer.shape}, expected {counts.shape}.")
+        if not np.isfinite(answer).all() or answer.min() < 0:
+            raise ValueError(f"Method {self.name!r} expects counts that are negative or not finite.")
         return answer
 
     @property
@@ -266,6 +297,25 @@ class Baseline(ABC):
     @abstractmethod
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         """Predict the entries at ``sites``, none of which is observed; what is said about others is ignored."""
+
+    def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
+        """Expected counts of complete cells.
+
+        By default what :meth:`_impute` predicts of observed entries, brought to the total of each cell: for methods
+        that predict every entry from all that is observed.
+        """
+        expected = self._impute(cells, np.zeros(cells.counts.shape, dtype=bool), 1, seed)
+        totals, due = (values.sum(axis=1, keepdims=True, dtype=np.float64) for values in (cells.counts, expected))
+        return expected * np.divide(totals, due, out=np.zeros_like(due), where=due > 0)
+
+    def _check_fitted_to(self, test: AnnData) -> None:
+        if self.genes is None:
+            raise ValueError(f"Method {self.name!r} has not been fitted; call fit(train) first.")
+        if not test.var_names.equals(self.genes):
+            raise ValueError(
+                f"The genes of test ({test.n_vars}) are not those of the training cells ({len(self.genes)}), in the same "
+                "order; subset with test[:, method.genes]."
+            )
 
     def _observed(self, believed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
         """A matrix of its own, all true for a method that makes no difference."""
@@ -372,8 +422,8 @@ def list_methods() -> pd.DataFrame:
 
     Returns
     -------
-    Group, whether it draws, uses covariates and learns from incomplete cells, the extras and weights that it needs, and
-    what it does, by name of the method.
+    Group, whether it draws, denoises, uses covariates and learns from incomplete cells, the extras and weights that it
+    needs, and what it does, by name of the method.
 
     Examples
     --------
@@ -384,6 +434,7 @@ def list_methods() -> pd.DataFrame:
         name: {
             "group": method.group,
             "draws": method.draws,
+            "denoises": method.denoises,
             "uses_covariates": method.uses_covariates,
             "uses_mask": method.uses_mask,
             "requires": method.requires,

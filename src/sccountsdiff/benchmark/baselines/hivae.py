@@ -260,9 +260,7 @@ class HIVAEPoisson(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Poisson likelihoods of counts + 1.
 
     As in the paper's comparison 1 is added to all counts, since the original knows no zeros, and taken away from the
-    answer, of which nothing negative is left. All else is told at :class:`HIVAE`.
-
-    Differs from the original: see :class:`HIVAE`.
+    answer, of which nothing negative is left. Otherwise as :class:`HIVAE`.
 
     Examples
     --------
@@ -284,9 +282,7 @@ class HIVAEPoisson(HIVAE):
 class HIVAEGaussian(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Gaussian likelihoods of counts.
 
-    Draws are real numbers; negative ones, and negative means, are 0. All else is told at :class:`HIVAE`.
-
-    Differs from the original: see :class:`HIVAE`.
+    Draws are real numbers; negative ones, and negative means, are 0. Otherwise as :class:`HIVAE`.
 
     Examples
     --------

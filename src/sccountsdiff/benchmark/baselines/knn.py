@@ -46,6 +46,7 @@ class KNNMean(Baseline):
     batch_size: int = 512
 
     name: ClassVar[str] = "knn_mean"
+    denoises: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.n_neighbors < 1:

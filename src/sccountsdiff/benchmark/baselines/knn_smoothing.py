@@ -117,6 +117,7 @@ class KNNSmoothing(JointBaseline):
 
     name: ClassVar[str] = "knn_smoothing"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
+    denoises: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.n_neighbors < 1:

@@ -165,6 +165,7 @@ class MAGIC(JointBaseline):
 
     name: ClassVar[str] = "magic"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
+    denoises: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         numbers = self.candidates if self.n_neighbors is None else (self.n_neighbors,)

@@ -16,7 +16,7 @@ from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 @register_baseline
 @dataclass(eq=False)
 class Zero(Baseline):
-    """Every hidden entry is 0.
+    """Every hidden entry is 0; denoised counts are the observed ones.
 
     Examples
     --------
@@ -28,6 +28,7 @@ class Zero(Baseline):
     """
 
     name: ClassVar[str] = "zero"
+    denoises: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         pass
@@ -56,6 +57,7 @@ class ConditionalMean(Baseline):
     """
 
     name: ClassVar[str] = "conditional_mean"
+    denoises: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
     uses_mask: ClassVar[bool] = True
 
@@ -73,6 +75,9 @@ class ConditionalMean(Baseline):
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         return self._means[_combinations(cells.covariates).map(lambda c: self._rows.get(c, -1)).to_numpy()]
+
+    def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
+        return share * self._impute(cells, ~cells.observed, 1, seed)  # the depth of the cell plays no part
 
 
 @register_baseline
@@ -126,6 +131,9 @@ class ScaledConditionalMean(ConditionalMean):
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         mean = super()._impute(cells, sites, n_samples, seed)
         return mean * depth_factor(cells.counts, cells.observed, mean, self.pseudo_count)
+
+    def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
+        return Baseline._denoise(self, cells, share, seed)  # at the depth of the cell, unlike the mean itself
 
 
 @register_baseline

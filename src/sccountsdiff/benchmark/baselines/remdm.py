@@ -124,7 +124,8 @@ class ReMDM(TorchBaseline):
     - The original is a transformer over tokens of text or images. Here a residual MLP sees all genes at once, and
       logits are of low rank, which makes counts trainable on a laptop. The CountsDiff paper trains for 100,000 steps;
       here ``max_epochs`` sets the budget, with early stopping.
-    - The largest counts share one class (see ``quantile``), which becomes one of the training counts in it.
+    - The largest counts share one class (see ``quantile``), which becomes one of the training counts in it. Few classes
+      are no shortcut: the largest counts make up most of a squared error.
     - Known entries are shown as they are, which a masked model is trained for, and cells are walked through once.
       ``known="noised"`` with ``n_resamples`` above 1 is RePaint as in the CountsDiff paper.
     - There is no schedule that loops at a constant level of noise (ReMDM-loop), and no nucleus sampling.
@@ -134,7 +135,7 @@ class ReMDM(TorchBaseline):
     quantile
         Training counts up to this quantile have a class of their own.
     max_classes
-        Classes at most.
+        Classes at most; memory grows with them.
     n_hidden, n_layers, rank, dropout
         Size of the network.
     p_uncond
@@ -168,7 +169,7 @@ class ReMDM(TorchBaseline):
     """
 
     quantile: float = 0.9995
-    max_classes: int = 60
+    max_classes: int = 1000
     n_hidden: int = 256
     n_layers: int = 2
     rank: int = 6

@@ -77,6 +77,7 @@ class SCVIBaseline(Baseline):
     name: ClassVar[str] = "scvi"
     group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
     draws: ClassVar[bool] = True
+    denoises: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
@@ -148,8 +149,9 @@ class SCVIBaseline(Baseline):
 class SCVIRefined(SCVIBaseline):
     """scVI that encodes each cell five times, with its own expectations in place of the hidden entries.
 
-    It shares the trained model of :class:`SCVIBaseline`. A cell with zeros in place of half of its entries is like no cell that the encoder was trained on. Feeding the expected
-    counts back brings it closer to one.
+    It shares the trained model of :class:`SCVIBaseline`. A cell with zeros in place of half of its entries is like no cell
+    that the encoder was trained on. Feeding the expected counts back brings it closer to one. Where nothing is hidden, as
+    in denoising, the two are the same.
 
     Examples
     --------

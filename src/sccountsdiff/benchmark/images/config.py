@@ -13,9 +13,10 @@ from sccountsdiff.diffusion import get_schedule
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """Everything that decides what an image model becomes, given the images.
+    """All settings of an image model and its training.
 
-    The defaults are the paper's for CIFAR-10 (App. D.2).
+    The defaults are the paper's for CIFAR-10 (App. D.2), but for ``head``, whose ``"softplus"`` is the paper's. Where the
+    paper contradicts itself they follow its main text: ``p_uncond`` is 0.1 there and 0.2 in its appendix.
 
     Attributes
     ----------
@@ -47,7 +48,7 @@ class ImageConfig:
     n_sampling_steps
         Reverse steps of a sample.
     seed
-        Seed of everything that is drawn.
+        Seed of all random numbers.
 
     Examples
     --------
@@ -121,7 +122,7 @@ CONFIGS: dict[str, ImageConfig] = {
     "celeba": ImageConfig("celeba", layers_per_block=4, batch_size=100, n_steps=1_300_000),
     "celeba_30m": ImageConfig("celeba", batch_size=100, n_steps=500_000),
 }
-"""The paper's settings and small ones, by name."""
+"""The paper's settings, and small ones for quick runs, by name."""
 
 
 def load_config(source: str | Path, **changes) -> ImageConfig:

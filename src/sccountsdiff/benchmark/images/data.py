@@ -189,7 +189,7 @@ def pixel_moments(data: CountImages, n: int = 10_000) -> tuple[Tensor, Tensor]:
     data
         The set of images.
     n
-        How many images to look at, at most.
+        Largest number of images to use.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What is looked at while an image model trains."""
+"""What is evaluated while an image model trains."""
 
 from __future__ import annotations
 

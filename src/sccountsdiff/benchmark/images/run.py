@@ -42,7 +42,7 @@ def run_images(
     resume: bool = False,
     **train_kwargs: Any,
 ) -> pd.DataFrame:
-    """Train an image model, draw from it at guidance 0, 1 and 2, and score what comes out.
+    """Train an image model, draw from it at guidance 0, 1 and 2, and score the images.
 
     Writes into a folder: the training (``config.yaml``, ``history.csv``, ``last.ckpt``, ``history.png``, a grid at every
     evaluation), ``losses.csv`` (held-out loss of the network and of predictions from single pixels), ``scores.csv``,
@@ -68,7 +68,7 @@ def run_images(
     n_images
         Images drawn for each score.
     resume
-        Go on with a training that was interrupted.
+        Continue a run that was interrupted.
     **train_kwargs
         Arguments of :func:`~sccountsdiff.benchmark.images.train`.
 

@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 
 class StepBatches(Sampler):
-    """Batches of a training that may stop after any step and go on as if it had not.
+    """Batches of a training run that may stop after any step and continue as if it had not.
 
     Every pass over the images has its own order, drawn from the seed and the number of the pass; steps walk through one
     pass after the other.

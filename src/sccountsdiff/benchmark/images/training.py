@@ -300,10 +300,10 @@ def train(
     progress: bool = False,
     **trainer_kwargs: Any,
 ) -> ImageDiffusion:
-    """Train a model; what comes back has the averaged weights.
+    """Train a model; the one returned has the averaged weights.
 
-    Writes ``config.yaml``, ``history.csv`` and ``last.ckpt`` into a folder. A training that goes on from ``last.ckpt``
-    ends with the same weights, bit for bit, as one that was never stopped.
+    Writes ``config.yaml``, ``history.csv`` and ``last.ckpt`` into a folder. A run that continues from ``last.ckpt`` ends with
+    the same weights, bit for bit, as one that was never stopped.
 
     Parameters
     ----------
@@ -314,15 +314,16 @@ def train(
     output
         Folder.
     evaluate
-        Called before the first and then every ``config.evaluate_every`` steps with the model and the step; its numbers go into the history.
+        Called before the first step and then every ``config.evaluate_every`` steps, with the model and the step; its numbers
+        go into the history.
     checkpoint_every
         Steps between two checkpoints; by default those between two evaluations.
     resume
-        Go on from ``last.ckpt`` of the folder, if there is one.
+        Continue from ``last.ckpt`` in the folder, if there is one.
     stop_at
         Stop after this step of ``config.n_steps``, as an interruption would.
     n_heldout
-        Held-out images of the held-out loss, at most.
+        Largest number of held-out images for the held-out loss.
     n_workers
         Processes that read images.
     progress

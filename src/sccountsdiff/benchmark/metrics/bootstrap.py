@@ -52,25 +52,37 @@ def bootstrap_se(
     metric = get_metric(metric) if isinstance(metric, str) else metric
     if isinstance(metric, Metric):
         arrays = {name: values for name, values in arrays.items() if name in metric.needs}
-    draws, sites = arrays.pop("draws", None), arrays.get("sites")
-    if not arrays:
+    heights = {name: values.shape[0] for name, values in arrays.items() if name != "draws"}
+    if not heights:
         raise ValueError("bootstrap_se needs the arrays of the metric by name, as in truth=..., imputed=..., sites=...")
-    heights = {name: values.shape[0] for name, values in arrays.items()}
     n = next(iter(heights.values()))
     if set(heights.values()) != {n}:
         raise ValueError(f"All arrays need one row per cell, found {heights}.")
-    if draws is not None and sites is None:
+    if "draws" in arrays and "sites" not in arrays:
         raise ValueError("draws are given without the sites that they belong to.")
 
     rng = np.random.default_rng(seed)
     values = []
     for _ in range(n_resamples):
         cells = rng.integers(n, size=n if n_cells is None else n_cells)
-        resampled = {name: array[cells] for name, array in arrays.items()}
-        if draws is not None:
-            resampled["draws"] = draws[:, _sites_of_cells(sites, cells)]
-        values.append(metric(**resampled))
+        values.append(metric(**take_cells(arrays, cells)))
     return float(np.std(values, ddof=1))
+
+
+def take_cells(arrays: dict[str, Any], cells: np.ndarray) -> dict[str, Any]:
+    """Arrays of some cells: their rows, and of draws, which have none, what belongs to their sites.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sites = np.array([[True, False], [True, True]])
+    >>> take_cells({"sites": sites, "draws": np.array([[1, 2, 3]])}, np.array([1]))["draws"]
+    array([[2, 3]])
+    """
+    taken = {name: array[cells] for name, array in arrays.items() if name != "draws"}
+    if "draws" in arrays:
+        taken["draws"] = arrays["draws"][:, _sites_of_cells(arrays["sites"], cells)]
+    return taken
 
 
 def _sites_of_cells(sites: np.ndarray, cells: np.ndarray) -> np.ndarray:

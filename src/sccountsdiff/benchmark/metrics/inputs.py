@@ -1,12 +1,16 @@
-"""Checks and walks over cells that metrics share."""
+"""Checks, walks over cells and the log transform that metrics share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 CHUNK = 2048
+
+Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 def blocks(n: int, size: int = CHUNK) -> Iterator[slice]:
@@ -145,3 +149,32 @@ def is_constant(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     array([ True])
     """
     return values.max(axis=1, where=mask, initial=-np.inf) <= values.min(axis=1, where=mask, initial=np.inf)
+
+
+def log_normalised(counts: Matrix, dtype: type = np.float32) -> Any:
+    """Log of one plus counts per ten thousand, sparse if the counts are.
+
+    Parameters
+    ----------
+    counts
+        Counts (cells, genes), dense or sparse.
+    dtype
+        Type of the result.
+
+    Returns
+    -------
+    A matrix of the same shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.expm1(log_normalised(np.array([[1, 3], [0, 0]]))).round().tolist()
+    [[2500.0, 7500.0], [0.0, 0.0]]
+    """
+    if not sparse.issparse(counts):
+        counts = np.asarray(counts, dtype=dtype)
+        totals = counts.sum(axis=1, keepdims=True)
+        return np.log1p(counts * (dtype(1e4) / np.where(totals > 0, totals, 1)))
+    counts = sparse.csr_matrix(counts, dtype=dtype)
+    totals = np.asarray(counts.sum(axis=1)).ravel()
+    return sparse.csr_matrix(sparse.diags(1e4 / np.where(totals > 0, totals, 1)) @ counts, dtype=dtype).log1p()

@@ -29,10 +29,13 @@ class Metric:
         Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
     needs
         Names of the arguments that the function needs: ``truth``, ``imputed`` (a point estimate or one draw), ``sites``,
-        ``draws`` (several draws at the sites), ``denoised`` and ``held_out`` (a molecule split), ``truth_embedding`` and
-        ``imputed_embedding``.
+        ``draws`` (several draws at the sites), ``truth_embedding`` and ``imputed_embedding``, ``labels`` (types of the
+        cells), ``predicted_labels`` (by a classifier) and ``clusters`` of the imputed cells; ``denoised`` and
+        ``held_out`` (a molecule split).
     group
         Where it stands in a table.
+    quadratic
+        Whether the time grows with the square of the number of cells.
 
     Examples
     --------
@@ -49,6 +52,7 @@ class Metric:
     direction: Direction
     needs: tuple[str, ...]
     group: str
+    quadratic: bool = False
 
     def __call__(self, **available: Any) -> float:
         """Compute the metric from ``available``, of which it takes what it needs."""
@@ -67,6 +71,7 @@ def register_metric(
     direction: Direction,
     needs: tuple[str, ...] = ("truth", "imputed", "sites"),
     group: str = "pointwise",
+    quadratic: bool = False,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Decorator that makes a function of arrays known as a metric, and returns it unchanged.
 
@@ -80,6 +85,8 @@ def register_metric(
         Names of the arguments of the function, see :class:`Metric`.
     group
         Where it stands in a table.
+    quadratic
+        Whether the time grows with the square of the number of cells: of large data such a metric sees a part.
 
     Returns
     -------
@@ -95,7 +102,7 @@ def register_metric(
     """
 
     def decorate(function: Callable[..., float]) -> Callable[..., float]:
-        METRICS.register(name)(Metric(name, function, direction, needs, group))
+        METRICS.register(name)(Metric(name, function, direction, needs, group, quadratic))
         return function
 
     return decorate

@@ -40,6 +40,8 @@ class Atlas:
         Network and training of CountsDiff.
     scidpms_epochs
         Epochs of scIDPMs.
+    bootstrap_cells
+        Cells in each bootstrap resample.
 
     Examples
     --------
@@ -58,6 +60,7 @@ class Atlas:
     ema_decay: float
     weight_decay: float
     scidpms_epochs: int
+    bootstrap_cells: int
 
 
 FETUS = Atlas(
@@ -72,6 +75,7 @@ FETUS = Atlas(
     ema_decay=0.9999,
     weight_decay=0.0,
     scidpms_epochs=65,
+    bootstrap_cells=50_000,
 )
 """Human fetal cell atlas (Cao et al. 2020), 4 million cells of 15 organs."""
 
@@ -87,6 +91,7 @@ HEART = Atlas(
     ema_decay=0.999,
     weight_decay=1e-4,
     scidpms_epochs=120,
+    bootstrap_cells=20_000,
 )
 """Heart cell atlas (Litviňuková et al. 2020), half a million cells of the adult heart."""
 

@@ -130,6 +130,7 @@ class Recipe(ABC):
             "min_cells": max(round(self.atlas.common_share * n_cells), 1),
             "protocol": "paper",
             "n_bootstrap": 10,
+            "bootstrap_cells": self.atlas.bootstrap_cells,
             "output": output,
         }
         table = self._run(dataset, Budget(self.atlas, n_cells, scale, weights), rows, settings | options)

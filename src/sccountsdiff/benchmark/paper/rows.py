@@ -37,7 +37,7 @@ class Budget:
     Examples
     --------
     >>> from sccountsdiff.benchmark.paper.atlases import FETUS
-    >>> Budget(FETUS, n_cells=4_062_980).epochs(100_000, 512, share=0.8)
+    >>> Budget(FETUS, n_cells=4_062_980).epochs(100_000, 512)
     16
     """
 
@@ -46,10 +46,11 @@ class Budget:
     scale: float = 1.0
     weights: str | Path | None = None
 
-    def epochs(self, n_steps: int, batch_size: int, share: float = TRAINING_SHARE) -> int:
-        """Whole epochs over a share of the cells that make up for a number of steps."""
+    def epochs(self, n_steps: int, batch_size: int) -> int:
+        """Whole epochs over the cells that a network trains on that make up for a number of steps."""
         n_steps = max(min(FEWEST_STEPS, n_steps), round(self.scale * n_steps))
-        return math.ceil(n_steps / math.ceil(share * self.n_cells / batch_size))
+        n_cells = TRAINING_SHARE * (1 - VALIDATION_SHARE) * self.n_cells
+        return math.ceil(n_steps / math.ceil(n_cells / batch_size))
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def countsdiff_settings(budget: Budget, n_steps: int | None = None) -> dict[str,
     """
     atlas = budget.atlas
     return {
-        "max_epochs": budget.epochs(n_steps or atlas.n_steps, BATCH_SIZE, TRAINING_SHARE * (1 - VALIDATION_SHARE)),
+        "max_epochs": budget.epochs(n_steps or atlas.n_steps, BATCH_SIZE),
         "model_kwargs": {
             "n_hidden": atlas.n_hidden,
             "n_heads": atlas.n_heads,
@@ -126,13 +127,22 @@ def countsdiff_settings(budget: Budget, n_steps: int | None = None) -> dict[str,
 
 
 def _trained(max_epochs: int, **settings: Any) -> dict[str, Any]:
-    """Of a torch method: trained to the end, as in the paper, instead of stopped early."""
-    return {"max_epochs": max_epochs, "patience": None, **settings}
+    """Of a torch method: trained to the end, as in the paper, with validation cells that only say which weights to keep."""
+    return {"max_epochs": max_epochs, "patience": max_epochs, "validation_share": VALIDATION_SHARE, **settings}
 
 
 def _remdm(budget: Budget) -> dict[str, Any]:
     epochs = budget.epochs(budget.atlas.n_steps, BATCH_SIZE)
     return _trained(epochs, batch_size=BATCH_SIZE, known="noised", n_resamples=N_RESAMPLES, p_uncond=0.2)
+
+
+def _scidpms(budget: Budget) -> dict[str, Any]:
+    """The original's network, training and sampler at full size; scaled down, our smaller ones."""
+    original = {
+        **{"group_size": 1, "n_layers": 6, "n_heads": 8, "n_levels": 300, "batch_size": 32, "lr": 5e-4},
+        **{"eta": 1.0, "n_steps": 300},
+    }
+    return _trained(budget.atlas.scidpms_epochs, **(original if budget.scale == 1 else {}))
 
 
 def _scgpt(budget: Budget) -> dict[str, Any]:
@@ -145,7 +155,7 @@ ROWS = (
     Row("Mean imputation", "gene_mean"),
     Row("Conditional Mean", "conditional_mean"),
     Row("MAGIC", "magic"),
-    Row("scIDPMs", "scidpms", lambda budget: _trained(budget.atlas.scidpms_epochs)),
+    Row("scIDPMs", "scidpms", _scidpms),
     Row("GAIN", "gain", lambda budget: _trained(budget.epochs(10_000, 128), batch_size=128, hint_rate=0.9)),
     Row("HI-VAE (Poisson)", "hivae_poisson", lambda budget: _trained(100)),
     Row("HI-VAE (Gaussian)", "hivae_gaussian", lambda budget: _trained(100)),
