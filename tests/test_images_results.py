@@ -69,3 +69,11 @@ def test_the_cosine_schedule_is_the_best_on_digits():
     table = read("digits_schedules")
     best = table.loc[table.groupby("guidance")["frechet"].idxmin()]
     assert len(best) == 3 and (best["schedule"] == "cosine").all()
+
+
+def test_page_states_the_sizes_of_the_full_size_networks():
+    page = re.sub(r"\s+", " ", (DOCS / "images.md").read_text())
+    millions = read("full_size").set_index("settings")["parameters"] / 1e6
+    assert f"They have {millions['cifar10_cosine']:.1f} million parameters for CIFAR-10" in page
+    assert f"{millions['celeba_30m']:.1f} million for the smaller CelebA model" in page
+    assert f"the larger one has {millions['celeba']:.1f} million" in page

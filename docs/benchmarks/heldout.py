@@ -2,9 +2,10 @@
 
     python docs/benchmarks/heldout.py DATA.h5ad --genes 1000 --seeds 0 1 2 --output docs/benchmarks/results/NAME.csv
 
-Cells are split 80/10/10 into training, validation and test cells. Half of the entries of each test cell are hidden at
-random, zeros included. All methods get the same cells, the same sites and the same covariate, ``cell_type``; no method
-sees a hidden value, not even through the total of a cell. Finished seeds are not run again.
+A tenth of the cells are test cells; CountsDiff and scVI each hold out validation cells of their own from the others. Half
+of the entries of each test cell are hidden at random, zeros included. All methods get the same cells, the same sites and
+the same covariate, ``cell_type``; no method sees a hidden value, not even through the total of a cell. Genes are chosen
+before the split, with the counts of the test cells, the same for all methods. Finished seeds are not run again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main() -> None:
 def run_seed(adata: anndata.AnnData, seed: int, paper: bool, max_epochs: int | None) -> list[dict]:
     """One split, one set of sites, all methods."""
     train_cells, validation_cells, test_cells = preprocessing.split_cells(adata, (0.8, 0.1, 0.1), seed=seed)
-    # Methods that validate hold out the last ninth of these themselves; the means are over all of them.
+    # CountsDiff and scVI each draw validation cells of their own from these 90 %; the means are over all of them.
     train, test = adata[np.concatenate([train_cells, validation_cells])].copy(), adata[test_cells].copy()
     truth = test.X.toarray()
     sites = MCAR(0.5)(truth, seed=seed)
