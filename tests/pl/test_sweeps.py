@@ -52,6 +52,22 @@ def test_numbers_stand_in_their_order_and_names_in_that_of_the_table(ax):
     assert [label.get_text() for label in ax.get_xticklabels()] == ["random", "nb", "nearest"]
 
 
+def test_patterns_have_lines_of_their_own(table, ax):
+    both = [table.assign(missingness=name, value=table["value"] + shift) for name, shift in (("mcar", 0), ("mar", 100))]
+    pl.sweep(pd.concat(both), "rmse", ax=ax)
+    assert ax.get_legend().get_title().get_text() == "missingness, schedule"
+    lines = {
+        text.get_text(): container.lines[0].get_ydata().tolist()
+        for text, container in zip(ax.get_legend().get_texts(), ax.containers, strict=True)
+    }
+    assert lines == {
+        "mcar, cosine": [1, 2, 3],
+        "mcar, fisher": [11, 12, 13],
+        "mar, cosine": [101, 102, 103],
+        "mar, fisher": [111, 112, 113],
+    }
+
+
 def test_one_setting_has_no_legend_and_one_seed_the_error_of_the_bootstrap(table, ax):
     one = table[(table["schedule"] == "cosine") & (table["seed"] == 0)].drop(columns="schedule")
     pl.sweep(one, "pearson", ax=ax)

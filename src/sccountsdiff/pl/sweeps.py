@@ -18,7 +18,9 @@ def sweep(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Axes:
-    """A metric against the setting that varies, with standard errors; a line for each schedule, broken where it failed.
+    """A metric against the setting that varies, with standard errors.
+
+    Other settings, patterns or numbers of samples that vary too have a line each. A line is broken where a variant failed.
 
     Parameters
     ----------
@@ -49,18 +51,20 @@ def sweep(
     if metric not in set(table["metric"]):
         raise KeyError(f"The table has no metric {metric!r}, but {', '.join(table['metric'].dropna().unique())}.")
     part = numbers_of(table).xs(metric, level="metric")
-    settings = part.index.names
-    lines = list(part.groupby(level=0, sort=False)) if len(settings) > 1 else [(None, part)]
-    values = part.index.get_level_values(settings[-1]).unique()
+    *others, setting = part.index.names
+    lines = [line for _, line in part.groupby(level=others, sort=False)] if others else [part]
+    values = part.index.get_level_values(setting).unique()
     values = values.sort_values() if pd.api.types.is_numeric_dtype(values) else values
     places = range(len(values))  # evenly spaced, whatever the values are
     ax, is_own = own_axes(ax)
-    for number, (name, line) in enumerate(lines):
-        line = line.droplevel(settings[:-1]).reindex(values)  # a gap where a variant has failed
-        error = line["se"].fillna(0)
-        ax.errorbar(places, line["mean"], yerr=error, marker="o", capsize=2, color=colour(number), label=name)
+    for number, line in enumerate(lines):
+        label = ", ".join(map(str, line.index[0][:-1])) if others else None
+        line = line.droplevel(others).reindex(values)  # a gap where a variant has failed
+        ax.errorbar(
+            places, line["mean"], yerr=line["se"].fillna(0), marker="o", capsize=2, color=colour(number), label=label
+        )
     ax.set_xticks(places, [f"{value:g}" if isinstance(value, int | float) else value for value in values])
-    ax.set(xlabel=settings[-1], ylabel=heading(metric))
-    if len(settings) > 1:
-        ax.legend(title=settings[0], frameon=False)
+    ax.set(xlabel=setting, ylabel=heading(metric))
+    if others:
+        ax.legend(title=", ".join(others), frameon=False)
     return finish(ax, is_own, show, save)
