@@ -131,3 +131,17 @@ def test_refining_helps_scvi_on_blood_cells_and_not_on_bladder():
     bladder = read("heldout_bladder")
     assert bladder.loc["rmse", "scVI, refined"] == pytest.approx(bladder.loc["rmse", "scVI"], rel=2e-3)
     assert bladder.loc["sliced_wasserstein", "scVI, refined"] > bladder.loc["sliced_wasserstein", "scVI"]
+
+
+def test_denoising():
+    table = pd.read_csv(RESULTS / "denoising_pbmc3k.csv")
+    assert (table.groupby(["method", "metric"])["seed"].nunique() == 3).all()
+    means = table.groupby(["metric", "method"])["value"].mean()
+    poisson, squared = (means[metric].sort_values() for metric in ("molecule_poisson", "molecule_mse"))
+    assert list(poisson.index[:3]) == ["countsdiff_mean", "knn_smoothing", "scvi"]
+    first, second, third = poisson.iloc[:3]
+    page = benchmarks_page()
+    assert f"CountsDiff is first ({first:.3f}; kNN-smoothing {second:.3f}, scVI {third:.3f})" in page
+    assert squared.index[0] == "magic" and (squared > squared["zero"]).sum() > len(squared) / 2
+    assert f"MAGIC is first ({squared['magic']:.2f}; CountsDiff {squared['countsdiff_mean']:.2f})" in page
+    assert f"no denoising ({squared['zero']:.2f})" in page

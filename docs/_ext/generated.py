@@ -1,7 +1,7 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
 They are written to ``docs/_generated`` as Markdown, which pages include: a card for each imputation method, and the tables
-of the saved comparison.
+of the saved comparisons.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def cards(group: str) -> str:
                 "{bdg-primary}`draws`": row["draws"],
                 "{bdg-secondary}`uses covariates`": row["uses_covariates"],
                 "{bdg-secondary}`learns from incomplete cells`": row["uses_mask"],
+                "{bdg-secondary}`denoises`": row["denoises"],
                 "{bdg-warning}`needs weights`": row["needs_weights"],
             }.items()
             if holds
@@ -85,6 +86,11 @@ def _table(results: pd.DataFrame, metrics: list[str]) -> str:
     return to_markdown(to_table(summary[summary["metric"].isin(metrics)], metrics))
 
 
+def denoising() -> str:
+    """Means over seeds of the denoising task."""
+    return _table(pd.read_csv(RESULTS / "denoising_pbmc3k.csv"), ["molecule_poisson", "molecule_mse"])
+
+
 def costs(name: str) -> str:
     """Time and memory of each method, and what failed."""
     results = pd.read_csv(RESULTS / f"comparison_{name}.csv")
@@ -103,6 +109,7 @@ def write(app=None) -> None:
     folder = DOCS / "_generated"
     folder.mkdir(exist_ok=True)
     texts = {f"methods_{group}.md": cards(group) for group in ("naive", "specialised", "generative")}
+    texts["denoising.md"] = denoising()
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
     for file, text in texts.items():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import anndata
@@ -26,7 +27,6 @@ from sccountsdiff.benchmark.baselines import get_baseline
 from sccountsdiff.benchmark.missingness import MCAR
 
 N_DRAWS = 50
-SCVI_BUDGET = {"max_epochs": 150, "train_kwargs": {"early_stopping_patience": 20}}
 PAPER = {"backbone": "transformer", "head": "softplus", "observed_training": False}
 
 
@@ -48,13 +48,20 @@ def main() -> None:
     if arguments.cells:
         adata = adata[np.random.default_rng(0).permutation(adata.n_obs)[: arguments.cells]].copy()
     print(f"{arguments.data}: {adata.n_obs} cells, {adata.n_vars} genes, {torch.get_num_threads()} threads")
-    done = pd.read_csv(arguments.output) if arguments.output.exists() else pd.DataFrame({"seed": []})
+    methods = METHODS_OF_THE_PAPER if arguments.paper else METHODS
+    order = [row for rows in methods for row in rows]
+    done = pd.read_csv(arguments.output) if arguments.output.exists() else pd.DataFrame({"seed": [], "method": []})
     for seed in arguments.seeds:
-        if seed in set(done["seed"]):
-            continue
-        rows = run_seed(adata, seed, arguments.paper, arguments.max_epochs)
-        done = pd.concat([done, pd.DataFrame(rows).assign(seed=seed)], ignore_index=True)
-        done.to_csv(arguments.output, index=False, float_format="%.6g")
+        split = None
+        for rows, method in methods.items():
+            if set(rows) <= set(done.loc[done["seed"] == seed, "method"]):
+                continue
+            split = split or Split(adata, seed)
+            method(split, arguments.max_epochs)
+            done = pd.concat([done, pd.DataFrame(split.rows).assign(seed=seed)], ignore_index=True)
+            split.rows.clear()
+            done = done.sort_values(["seed", "method"], key=lambda x: x.map(order.index) if x.name == "method" else x)
+            done.to_csv(arguments.output, index=False, float_format="%.6g")
         print(done[done["seed"] == seed].drop(columns="seed").set_index("method").round(4).T.to_string(), flush=True)
     summary = done.groupby("method", sort=False).mean().drop(columns="seed").round(4)
     summary.insert(0, "seeds", done.groupby("method", sort=False)["seed"].nunique())
@@ -64,76 +71,112 @@ def main() -> None:
     print(summary.to_string())
 
 
-def run_seed(adata: anndata.AnnData, seed: int, paper: bool, max_epochs: int | None) -> list[dict]:
-    """One split, one set of sites, all methods."""
-    train_cells, validation_cells, test_cells = preprocessing.split_cells(adata, (0.8, 0.1, 0.1), seed=seed)
-    # CountsDiff and scVI each draw validation cells of their own from these 90 %; the means are over all of them.
-    train, test = adata[np.concatenate([train_cells, validation_cells])].copy(), adata[test_cells].copy()
-    truth = test.X.toarray()
-    sites = MCAR(0.5)(truth, seed=seed)
-    rank = np.asarray(train.X.mean(0)).ravel().argsort().argsort()
-    third = np.array(["low", "middle", "high"])[rank * 3 // len(rank)]
-    rows = []
+class Split:
+    """One split, one set of sites, and the scores of the methods so far."""
 
-    def report(method: str, answer: np.ndarray, seconds: float, **more: float) -> None:
+    def __init__(self, adata: anndata.AnnData, seed: int):
+        train, validation, test = preprocessing.split_cells(adata, (0.8, 0.1, 0.1), seed=seed)
+        # CountsDiff and scVI each draw validation cells of their own from these 90 %; the means are over all of them.
+        self.train, self.test = adata[np.concatenate([train, validation])].copy(), adata[test].copy()
+        self.truth = self.test.X.toarray()
+        self.sites = MCAR(0.5)(self.truth, seed=seed)
+        self.seed = seed
+        self.rows: list[dict] = []
+        rank = np.asarray(self.train.X.mean(0)).ravel().argsort().argsort()
+        self._third = np.array(["low", "middle", "high"])[rank * 3 // len(rank)]
+
+    def report(self, method: str, answer: np.ndarray, seconds: float, **more: float) -> None:
+        """Score an answer, (cells, genes)."""
         scores = {
-            name: getattr(metrics, name)(truth, answer, sites)
+            name: getattr(metrics, name)(self.truth, answer, self.sites)
             for name in ("rmse", "poisson_loss", "spearman", "bias", "energy_distance")
         }
-        scores["sliced_wasserstein"] = metrics.sliced_wasserstein(truth, answer)
-        rows.append({"method": method, **scores, **more, "seconds": seconds})
-        print(
-            f"seed {seed} {method}: " + ", ".join(f"{k} {v:.4f}" for k, v in rows[-1].items() if k != "method"),
-            flush=True,
-        )
+        scores["sliced_wasserstein"] = metrics.sliced_wasserstein(self.truth, answer)
+        scores |= {**more, "seconds": seconds}
+        self.rows.append({"method": method, **scores})
+        print(f"seed {self.seed} {method}: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()), flush=True)
 
-    def calibration(draws: np.ndarray) -> dict[str, float]:
-        by_third = metrics.pit_ks(truth, draws, sites, gene_strata=third)
-        return {"pit_ks": metrics.pit_ks(truth, draws, sites)} | {
+    def calibration(self, draws: np.ndarray) -> dict[str, float]:
+        """Distance of the draws, (draws, cells, genes), from calibration, over all genes and in thirds of them."""
+        draws = draws[:, self.sites]
+        by_third = metrics.pit_ks(self.truth, draws, self.sites, gene_strata=self._third)
+        return {"pit_ks": metrics.pit_ks(self.truth, draws, self.sites)} | {
             f"pit_ks_{k}": by_third[k] for k in ("low", "middle", "high")
         }
 
-    if not paper:
-        start = time.perf_counter()
-        method = get_baseline("conditional_mean_scaled")().fit(train, covariates=["cell_type"], seed=seed)
-        report("cell-type mean x depth", method.impute(test, sites, seed=seed), time.perf_counter() - start)
-        start = time.perf_counter()
-        method = get_baseline("scvi")(**SCVI_BUDGET).fit(train, covariates=["cell_type"], seed=seed)
-        report("scVI", method.impute(test, sites, seed=seed), time.perf_counter() - start)
-        method.n_rounds = 5  # hidden counts are first 0, then what scVI expects them to be
-        report("scVI, refined", method.impute(test, sites, seed=seed), time.perf_counter() - start)
 
-    scvi.settings.seed = seed
+def cell_type_mean(split: Split, max_epochs: int | None) -> None:
     start = time.perf_counter()
-    CountsDiffImputer.setup_anndata(train, categorical_covariate_keys=["cell_type"])
-    model = CountsDiffImputer(train, **(PAPER if paper else {}))
+    method = get_baseline("conditional_mean_scaled")().fit(split.train, covariates=["cell_type"], seed=split.seed)
+    answer = method.impute(split.test, split.sites, seed=split.seed)
+    split.report("cell-type mean x depth", answer, time.perf_counter() - start)
+
+
+def scvi_tools(split: Split, max_epochs: int | None) -> None:
+    """With the budget of scvi-tools, up to 400 epochs, and early stopping."""
+    start = time.perf_counter()
+    method = get_baseline("scvi")().fit(split.train, covariates=["cell_type"], seed=split.seed)
+    split.report("scVI", method.impute(split.test, split.sites, seed=split.seed), time.perf_counter() - start)
+    method.n_rounds = 5  # hidden counts are first 0, then what scVI expects them to be
+    split.report("scVI, refined", method.impute(split.test, split.sites, seed=split.seed), time.perf_counter() - start)
+    print(f"seed {split.seed} trained scVI for {method.model.trainer.current_epoch} epochs", flush=True)
+
+
+def countsdiff(split: Split, max_epochs: int | None) -> None:
+    model, seconds = _trained(split, max_epochs)
+    start = time.perf_counter()
+    mean = model.impute(split.test, sites=split.sites, n_steps=1, final="mean", key_added=None, silent=True)
+    split.report("CountsDiff, one-pass mean", mean.toarray(), seconds + time.perf_counter() - start)
+    start = time.perf_counter()
+    draws = _draws(model, split, n_samples=N_DRAWS)
+    per_draw = (time.perf_counter() - start) / N_DRAWS
+    split.report("CountsDiff, 1 draw", draws[0], seconds + per_draw)
+    split.report("CountsDiff, 5 draws", draws[:5].mean(0), seconds + 5 * per_draw)
+    calibration = split.calibration(draws)
+    split.report(f"CountsDiff, {N_DRAWS} draws", draws.mean(0), seconds + N_DRAWS * per_draw, **calibration)
+
+
+def countsdiff_of_the_paper(split: Split, max_epochs: int | None) -> None:
+    """19 steps, 3 rounds of RePaint, guidance 1 (App. E.5)."""
+    model, seconds = _trained(split, max_epochs, **PAPER)
+    start = time.perf_counter()
+    draws = _draws(model, split, n_samples=5, n_steps=19, n_resamples=3, known="noised")
+    per_draw = (time.perf_counter() - start) / 5
+    split.report("paper, 1 draw", draws[0], seconds + per_draw)
+    split.report("paper, 5 draws", draws.mean(0), seconds + 5 * per_draw, **split.calibration(draws))
+
+
+def _trained(split: Split, max_epochs: int | None, **settings) -> tuple[CountsDiffImputer, float]:
+    """A trained model, and the seconds it took."""
+    scvi.settings.seed = split.seed
+    start = time.perf_counter()
+    CountsDiffImputer.setup_anndata(split.train, categorical_covariate_keys=["cell_type"])
+    model = CountsDiffImputer(split.train, **settings)
     model.train(max_epochs, train_size=8 / 9, enable_progress_bar=False)
     seconds = time.perf_counter() - start
-    print(f"seed {seed} trained {len(model.history['train_loss'])} of {model.trainer.max_epochs} epochs", flush=True)
+    n_epochs = len(model.history["train_loss"])
+    print(f"seed {split.seed} trained {n_epochs} of {model.trainer.max_epochs} epochs", flush=True)
+    return model, seconds
 
-    known = "noised" if paper else "clean"
-    draw_options = {"known": known, "key_added": None, "silent": True, "return_mean": False, "seed": seed}
-    if paper:  # 19 steps, 3 rounds of RePaint, guidance 1 (App. E.5)
-        start = time.perf_counter()
-        draws = model.impute(test, sites=sites, n_samples=5, n_steps=19, n_resamples=3, **draw_options)
-        report("paper, 1 draw", draws[0], seconds + (time.perf_counter() - start) / 5)
-        report("paper, 5 draws", draws.mean(0), seconds + time.perf_counter() - start, **calibration(draws[:, sites]))
-        return rows
-    start = time.perf_counter()
-    mean = model.impute(test, sites=sites, n_steps=1, final="mean", key_added=None, silent=True)
-    report("CountsDiff, one-pass mean", mean.toarray(), seconds + time.perf_counter() - start)
-    start = time.perf_counter()
-    draws = model.impute(test, sites=sites, n_samples=N_DRAWS, **draw_options)
-    seconds_per_draw = (time.perf_counter() - start) / N_DRAWS
-    report("CountsDiff, 1 draw", draws[0], seconds + seconds_per_draw)
-    report("CountsDiff, 5 draws", draws[:5].mean(0), seconds + 5 * seconds_per_draw)
-    report(
-        f"CountsDiff, {N_DRAWS} draws",
-        draws.mean(0),
-        seconds + N_DRAWS * seconds_per_draw,
-        **calibration(draws[:, sites]),
+
+def _draws(model: CountsDiffImputer, split: Split, **settings) -> np.ndarray:
+    return model.impute(
+        split.test, sites=split.sites, seed=split.seed, return_mean=False, key_added=None, silent=True, **settings
     )
-    return rows
+
+
+# By the rows that each adds to the table.
+METHODS: dict[tuple[str, ...], Callable[[Split, int | None], None]] = {
+    ("cell-type mean x depth",): cell_type_mean,
+    ("scVI", "scVI, refined"): scvi_tools,
+    (
+        "CountsDiff, one-pass mean",
+        "CountsDiff, 1 draw",
+        "CountsDiff, 5 draws",
+        f"CountsDiff, {N_DRAWS} draws",
+    ): countsdiff,
+}
+METHODS_OF_THE_PAPER = {("paper, 1 draw", "paper, 5 draws"): countsdiff_of_the_paper}
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class CountsDiff(Baseline):
     Parameters
     ----------
     max_epochs
-        Epochs at most; by default what the model finds fit for the number of cells.
+        Epochs at most; by default those of the model for the number of cells.
     backbone, schedule, head, observed_training
         Network and training, see :class:`~sccountsdiff.CountsDiffImputer`.
     model_kwargs
@@ -166,7 +166,7 @@ class CountsDiffMean(CountsDiff):
 @register_baseline
 @dataclass(eq=False)
 class CountsDiffPaper(CountsDiff):
-    """CountsDiff as in the paper: gene-token transformer, no depth, RePaint with noised observed counts.
+    """CountsDiff as in the paper: gene-token transformer, not scaled by depth, RePaint with noised observed counts.
 
     Settings are those of :class:`CountsDiff`, with other defaults.
 

@@ -40,7 +40,7 @@ class SCVIBaseline(Baseline):
     n_latent, n_hidden, n_layers
         Size of the network.
     max_epochs
-        Epochs at most; by default what scvi-tools finds fit for the number of cells.
+        Epochs at most; by default those of scvi-tools for the number of cells.
     n_posterior
         Number of draws of the latent cell behind the mean.
     n_rounds
