@@ -2,8 +2,8 @@
 
 2,000 cells, the 300 genes with the largest variance. Half of all entries of the test cells are hidden at random; then,
 under the protocol of the paper, half of the believed ones at random, and a quarter of them with a bias to low and to
-high counts. Cheap methods run with all seeds, slow ones with the
-first. A run that was interrupted continues where it stopped.
+high counts. Cheap methods run with all seeds, slow ones with the first. A run that was interrupted continues where it
+stopped.
 
     python docs/benchmarks/comparison.py kang_ifnb_pbmc.h5ad --output comparison/kang \
         --save docs/benchmarks/results/comparison_kang.csv --figure docs/_static/comparison_kang.png
@@ -76,10 +76,11 @@ def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Pointwise against distributional quality under each protocol, with the seed that all methods ran with."""
     table = table[table["seed"] == table["seed"].min()]
+    table = table.assign(method=table["method"].str.partition("(")[0])  # without settings
     titles = {"all": "all entries", "paper": "believed entries"}
     protocols = [protocol for protocol in titles if protocol in set(table["protocol"])]
     figure, axes = plt.subplots(
-        len(protocols), 1, figsize=(11, 7.5 * len(protocols)), layout="constrained", squeeze=False
+        len(protocols), 1, figsize=(11, 8.8 * len(protocols)), layout="constrained", squeeze=False
     )
     for ax, protocol in zip(axes.flat, protocols, strict=True):
         pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
