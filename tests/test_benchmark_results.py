@@ -123,14 +123,13 @@ def test_on_lupus_refined_scvi_is_closer_than_a_draw_in_the_second_split_only():
     assert f"refined scVI is closer ({refined:.3f}, the draw {draw:.3f})" in benchmarks_page()
 
 
-def test_refining_helps_scvi_on_blood_cells_and_not_on_bladder():
-    for name in ("heldout_pbmc3k", "heldout_kang"):
-        table = read(name)
-        for metric in ("rmse", "poisson_loss", "energy_distance", "sliced_wasserstein"):
-            assert table.loc[metric, "scVI, refined"] < table.loc[metric, "scVI"], (name, metric)
-    bladder = read("heldout_bladder")
-    assert bladder.loc["rmse", "scVI, refined"] == pytest.approx(bladder.loc["rmse", "scVI"], rel=2e-3)
-    assert bladder.loc["sliced_wasserstein", "scVI, refined"] > bladder.loc["sliced_wasserstein", "scVI"]
+def test_refining_helps_scvi_on_blood_cells_and_little_on_bladder():
+    def gain(name: str) -> pd.Series:
+        table = read(name).loc[["rmse", "sliced_wasserstein"]]
+        return 1 - table["scVI, refined"] / table["scVI"]
+
+    assert (gain("heldout_pbmc3k") > 0.05).all() and (gain("heldout_kang") > 0.05).all()
+    assert (gain("heldout_bladder").abs() < 0.02).all()
 
 
 def test_denoising():
