@@ -52,7 +52,8 @@ def sweep(
         raise KeyError(f"The table has no metric {metric!r}, but {', '.join(table['metric'].dropna().unique())}.")
     part = numbers_of(table).xs(metric, level="metric")
     *others, setting = part.index.names
-    lines = [line for _, line in part.groupby(level=others, sort=False)] if others else [part]
+    levels = [part.index.get_level_values(name) for name in others]
+    lines = [line for _, line in part.groupby(levels, sort=False)] if others else [part]
     values = part.index.get_level_values(setting).unique()
     values = values.sort_values() if pd.api.types.is_numeric_dtype(values) else values
     places = range(len(values))  # evenly spaced, whatever the values are
