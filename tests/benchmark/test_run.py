@@ -257,6 +257,16 @@ def test_hidden_counts_do_not_say_which_genes_are_silent():
     assert not (sites & ~split.believed[1]).any()
 
 
+def test_results_are_found_again_however_the_embedder_is_spelt(data, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True, "output": tmp_path / "out"}
+    first = bm.run(data, "mcar", "gene_mean", embedder=tmp_path / "model", **options)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bm.baselines.GeneMean, "fit", None)  # would fail if it were called
+    again = bm.run(data, "mcar", "gene_mean", embedder="model", **options)
+    pd.testing.assert_frame_equal(first, again)
+
+
 def test_scfid_with_a_saved_embedder(data, tmp_path, monkeypatch):
     """The same model, trained in place or read from its folder, gives the same distances."""
     train_shortly = partial(bm.metrics.train_embedder, max_epochs=2)

@@ -45,7 +45,7 @@ class Plan:
     metrics: tuple[Metric, ...]
     n_samples: tuple[int, ...]
     protocol: str
-    embedder: str | Path | None
+    embedder: Path | None
     n_bootstrap: int
     bootstrap_cells: int | None
 
@@ -138,7 +138,7 @@ def make_plan(
         _metrics(metrics, loaded, patterns, quick),
         n_samples,
         protocol,
-        embedder,
+        None if embedder is None else Path(embedder).resolve(),  # results are found again however it is spelt
         n_bootstrap,
         bootstrap_cells,
     )
