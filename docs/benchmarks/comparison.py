@@ -56,7 +56,7 @@ SLOW = [
     methods.Blackout(backbone="mlp"),
     methods.CountsDiffPaper(backbone="mlp"),
 ]
-ALL_ENTRIES_ONLY = {"forest_diffusion"}  # takes four times as long to train on incomplete cells
+ALL_ENTRIES_ONLY = {"forest_diffusion"}  # takes several times as long to train on incomplete cells
 PREPARATION = {"n_genes": 300, "gene_ranking": "variance", "n_cells": 2000}
 SETTINGS = [("all", ["mcar"]), ("paper", ["mcar", "mnar_low:0.25", "mnar_high:0.25"])]
 

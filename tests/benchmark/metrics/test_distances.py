@@ -8,7 +8,10 @@ from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sccountsdiff.benchmark import metrics
 from sccountsdiff.benchmark.metrics import inputs, kernel
 
-ot = pytest.importorskip("ot", reason="POT, the second implementation, is not installed")
+
+@pytest.fixture
+def ot():
+    return pytest.importorskip("ot", reason="POT, the second implementation, is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def test_energy_distance_of_shifted_gaussians():
     assert found == pytest.approx(expected, abs=0.01)
 
 
-def test_sliced_wasserstein_agrees_with_pot(pair):
+def test_sliced_wasserstein_agrees_with_pot(pair, ot):
     truth, imputed = (m.astype(np.float64) for m in pair)
     directions = np.random.default_rng(7).standard_normal((300, truth.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -107,7 +110,7 @@ def test_mmd_on_some_cells(pair):
     assert metrics.mmd(np.zeros((5, 2)), np.zeros((5, 2))) == 0
 
 
-def test_scfid_agrees_with_pot_and_the_closed_form():
+def test_scfid_agrees_with_pot_and_the_closed_form(ot):
     rng = np.random.default_rng(5)
     a = rng.normal(size=(500, 6)) @ rng.normal(size=(6, 6))
     b = rng.normal(size=(400, 6)) @ rng.normal(size=(6, 6)) + 1

@@ -32,7 +32,7 @@ class ForestDiffusion(Baseline):
     had in training. Categorical covariates enter as columns of zeros and ones, those of a float type as they are.
 
     Trees are fitted for every level, round and gene, and each looks at all genes: time grows with the square of the number
-    of genes, and is about four times as long if training cells have gaps. A training that is expected to take more than an
+    of genes, and is several times as long if training cells have gaps. A training that is expected to take more than an
     hour on one core is refused before it starts.
 
     The package asks for the full build of xgboost, which brings CUDA libraries along, but runs with xgboost-cpu as well: install
