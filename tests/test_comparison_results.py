@@ -46,7 +46,7 @@ def order(values):
         ("kang", "all", "mcar", {MEAN: 6.18, LINEAR: 6.28, "knn_mean": 6.40}),
         ("onek1k", "all", "mcar", {MEAN: 4.39, "knn_mean": 4.48}),
         ("pbmc3k", "paper", "mcar", {LINEAR: 4.67, MEAN: 4.74, "knn_mean": 4.89}),
-        ("kang", "paper", "mcar", {MEAN: 7.87, LINEAR: 8.07, "knn_mean": 8.08}),
+        ("kang", "paper", "mcar", {MEAN: 7.87, LINEAR: 8.06, "knn_mean": 8.08}),
         ("kang", "paper", "mnar_high", {MEAN: 12.55, "scvi_refined": 12.70, "conditional_mean": 12.79}),
         (
             "pbmc3k",
@@ -66,7 +66,7 @@ def order(values):
 def test_three_seeds_rmse(data, protocol, pattern, best):
     rmse = means(data)[protocol, pattern, "rmse"]
     assert order(rmse)[: len(best)] == list(best)
-    assert sorted(rmse)[: len(best)] == pytest.approx(list(best.values()), abs=0.006)
+    assert sorted(rmse)[: len(best)] == pytest.approx(list(best.values()), abs=0.0051)
 
 
 def test_three_seeds_single_entries():
@@ -74,7 +74,7 @@ def test_three_seeds_single_entries():
         {data: means(data)["all", "mcar", metric] for data in SETS} for metric in ("mae", "poisson_loss", "spearman")
     )
     assert [order(mae[data])[0] for data in SETS] == [LINEAR, MEAN, "knn_mean"]
-    assert mae["pbmc3k"][[(LINEAR, 1), (MEAN, 1)]].tolist() == pytest.approx([1.99, 2.00], abs=0.006)
+    assert mae["pbmc3k"][[(LINEAR, 1), (MEAN, 1)]].tolist() == pytest.approx([1.99, 2.01], abs=0.0051)
     assert mae["onek1k"][MEAN, 1] == pytest.approx(mae["onek1k"]["knn_mean", 1], rel=0.002)
     assert [order(poisson[data]).index(MEAN) for data in SETS] == [1, 2, 0]
     assert order(poisson["pbmc3k"])[0] == LINEAR
@@ -90,7 +90,7 @@ def test_three_seeds_distributions():
         assert order(values["pit_ks"])[:2].index(DRAWS) == (1 if data == "pbmc3k" else 0)
         assert order(values["sliced_wasserstein"])[0] == (LINEAR if data == "kang" else DRAW)
     values = means("kang")["all", "mcar", "sliced_wasserstein"]
-    assert values[[(DRAW, 1), (LINEAR, 1)]].tolist() == pytest.approx([4.46, 4.16], abs=0.006)
+    assert values[[(DRAW, 1), (LINEAR, 1)]].tolist() == pytest.approx([4.46, 4.16], abs=0.0051)
     pit = means("pbmc3k")["all", "mcar", "pit_ks"]
     assert pit[[(DRAW, 5), ("scvi_refined", 5)]].tolist() == pytest.approx([0.017, 0.014], abs=0.0006)
     for data in ("pbmc3k", "kang"):
@@ -104,7 +104,7 @@ def test_three_seeds_low_counts_hidden():
         assert len(rmse) == 18 and order(rmse).index(MEAN) == place - 1
         assert ahead < set(order(rmse)[: place - 1])
         found = rmse[[(MEAN, 1), ("knn_smoothing", 1), ("scvi", 1)]].tolist()
-        assert found == pytest.approx([mean, smoothing, scvi], abs=0.006)
+        assert found == pytest.approx([mean, smoothing, scvi], abs=0.0051)
         first = ranking(data, "rmse", "paper", "mnar_low")
         assert first["dca"] < first[MEAN]
 
@@ -146,7 +146,7 @@ def test_first_seed_rivalry_with_remdm(data, theirs, ours):
 
 @pytest.mark.parametrize(
     ("data", "behind", "energies", "crps"),
-    [("pbmc3k", 1.02, (0.014, 0.14), (1.80, 1.86)), ("kang", 1.07, (0.032, 0.13), (2.28, 2.29))],
+    [("pbmc3k", 1.02, (0.014, 0.14), (1.79, 1.86)), ("kang", 1.07, (0.032, 0.13), (2.27, 2.29))],
 )
 def test_first_seed_paper_protocol(data, behind, energies, crps):
     rmse = ranking(data, "rmse", "paper")
@@ -158,7 +158,7 @@ def test_first_seed_paper_protocol(data, behind, energies, crps):
     assert energy[DRAW] == pytest.approx(energies[1], abs=0.005)
     scores = ranking(data, "crps", "paper")
     assert scores.index[0] == "remdm (5)"
-    assert scores[["remdm (5)", DRAWS]].tolist() == pytest.approx(crps, abs=0.006)
+    assert scores[["remdm (5)", DRAWS]].tolist() == pytest.approx(crps, abs=0.0051)
     assert ranking(data, "pit_ks", "paper").index[0] == "remdm (5)"
     assert ranking(data, "scfid", "paper").index[0].startswith(PAPER)
     assert ranking(data, "sliced_wasserstein", "paper").index[0] == {"pbmc3k": PAPER, "kang": "remdm"}[data]

@@ -25,6 +25,26 @@ def test_a_name_is_taken_once():
         registry.register("one")(object())
 
 
+def test_what_is_defined_anew_takes_its_old_place():
+    registry = Registry("thing")
+
+    def define(name, value):
+        @registry.register(name)
+        class Mine:
+            number = value
+
+        return Mine
+
+    define("mine", 1)
+    again = define("mine", 2)
+    assert registry["mine"] is again, "as when a notebook cell is run again"
+    with pytest.raises(ValueError, match="already a thing named 'mine'"):
+
+        @registry.register("mine")
+        class Other:
+            pass
+
+
 def test_unknown_names_are_explained():
     registry = Registry("thing")
     with pytest.raises(KeyError, match="Known: none"):

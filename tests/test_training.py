@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from sccountsdiff import training
-from sccountsdiff.training import default_max_epochs
+from sccountsdiff.training import CountsDiffTrainingPlan, default_lr, default_max_epochs
 
 
 def validation_losses(model):
@@ -156,3 +156,12 @@ class TestDefaultMaxEpochs:
 
     def test_larger_batches_more_epochs(self):
         assert default_max_epochs(10_000, 512) > default_max_epochs(10_000, 128) > default_max_epochs(10_000, 32)
+
+
+def test_the_learning_rate_falls_with_the_number_of_genes(simulate, train):
+    model = train(simulate(20).adata)
+    plan = CountsDiffTrainingPlan(model.module)
+    assert plan.lr == default_lr(20) == 1e-3
+    model.module.denoiser.gene_means = torch.ones(4000)
+    assert CountsDiffTrainingPlan(model.module).lr == pytest.approx(5e-4)
+    assert CountsDiffTrainingPlan(model.module, lr=0.1).lr == 0.1

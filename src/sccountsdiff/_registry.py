@@ -38,11 +38,15 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that files an object under ``name`` and returns it unchanged."""
+        """Decorator that files an object under ``name`` and returns it unchanged.
+
+        What is defined anew, as by a notebook cell that is run again, takes the place of what it was.
+        """
 
         def decorate(entry: T) -> T:
-            if self._entries.setdefault(name, entry) is not entry:
+            if name in self._entries and _origin(self._entries[name]) != _origin(entry):
                 raise ValueError(f"There is already a {self.kind} named {name!r}; register yours under another name.")
+            self._entries[name] = entry
             return entry
 
         return decorate
@@ -72,3 +76,8 @@ class Registry(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}, {self.names()})"
+
+
+def _origin(entry: object) -> object:
+    """Where a class or function is defined; other things are what they are."""
+    return (entry.__module__, entry.__qualname__) if hasattr(entry, "__qualname__") else id(entry)

@@ -23,7 +23,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     module
         What is trained.
     lr
-        Highest learning rate.
+        Highest learning rate. Default: :func:`default_lr`.
     weight_decay
         Decoupled weight decay.
     n_warmup_steps
@@ -37,7 +37,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     def __init__(
         self,
         module: CountsDiffModule,
-        lr: float = 1e-3,
+        lr: float | None = None,
         weight_decay: float = 1e-2,
         n_warmup_steps: int = 100,
         lr_final: float = 0.01,
@@ -45,7 +45,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     ):
         super().__init__()
         self.module = module
-        self.lr = lr
+        self.lr = default_lr(len(module.denoiser.gene_means)) if lr is None else lr
         self.weight_decay = weight_decay
         self.n_warmup_steps = n_warmup_steps
         self.lr_final = lr_final
@@ -162,6 +162,20 @@ def warm_up_and_decay(
 
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def default_lr(n_genes: int) -> float:
+    """0.001 up to a thousand genes, falling with the square root of their number from there on.
+
+    A step moves the weights of all genes at once, so the more genes a cell is read from, the further each step takes
+    the hidden units: with a whole transcriptome of few cells, steps for a thousand genes overfit before they have learnt.
+
+    Examples
+    --------
+    >>> [round(default_lr(n), 5) for n in (200, 1_000, 4_000, 16_000)]
+    [0.001, 0.001, 0.0005, 0.00025]
+    """
+    return 1e-3 * min(1.0, math.sqrt(1000 / n_genes))
 
 
 def default_max_epochs(n_train: int, batch_size: int) -> int:

@@ -65,11 +65,40 @@ def test_sweep(path, tmp_path, capsys):
     assert "rmse" in capsys.readouterr().out
 
 
+def test_a_sweep_under_the_protocol_of_the_paper(path, tmp_path):
+    command = [
+        "benchmark",
+        "sweep",
+        "n_steps",
+        "--dataset",
+        path,
+        "--label",
+        "type",
+        "--values",
+        "1",
+        "--max-epochs",
+        "1",
+    ]
+    command += ["--metrics", "rmse", "--bootstrap", "0", "--protocol", "paper", "--retry-failed", "--output", tmp_path]
+    assert main([str(part) for part in command]) == 0
+    assert pd.read_csv(tmp_path / "n_steps.csv")["protocol"].tolist() == ["paper"]
+
+
+def test_failures_are_printed_with_their_reason(path, tmp_path, capsys):
+    command = ["benchmark", "imputation", "--dataset", path, "--methods", "scgpt_pretrained", "--metrics", "rmse"]
+    command += ["--output", tmp_path]
+    assert main([str(part) for part in [*command, "--weights", tmp_path / "nothing"]]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("scgpt_pretrained(weights_path=") and str(tmp_path / "nothing") in printed
+    assert "failed: " in printed and "Empty" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["imputation", "--methods", "gene_men"], "did you mean 'gene_mean'"),
         (["imputation", "--dataset", "nothing.h5ad"], "no file"),
+        (["imputation", "--methods", "zero", "--weights", "folder"], "--weights goes with --methods scgpt_pretrained"),
         (["sweep", "n_steps", "--schedules", "cosine"], "--schedules"),
     ],
 )

@@ -1,5 +1,6 @@
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,3 +57,36 @@ def test_names_show_settings_that_are_not_the_default():
     assert label(Thing(4, {"a": 1}), "thing") == "thing(size=4, options={'a': 1})"
     assert describe(Thing()) == {"class": "Thing", "size": 3, "options": {}}
     assert label(object(), "plain") == "plain"
+
+
+def test_numbers_and_the_same_numbers_as_text_are_told_apart():
+    """Methods take the former as continuous, the latter as categories."""
+    counts = np.ones((3, 2))
+    numbers, names = ({"age": values} for values in ([1.0, 2.0, 3.0], ["1.0", "2.0", "3.0"]))
+    assert fingerprint(AnnData(counts, obs=numbers), ["age"]) != fingerprint(AnnData(counts, obs=names), ["age"])
+
+
+def test_where_a_column_ends_matters():
+    counts = np.ones((2, 1))
+    tables = ({"a": ["x", "y"], "b": ["z", "w"]}, {"a": ["x", "y\0z"], "b": ["w", ""]})
+    first, second = (fingerprint(AnnData(counts, obs=table), ["a", "b"]) for table in tables)
+    assert first != second
+
+
+def test_a_path_stands_for_what_is_there(tmp_path):
+    @dataclass
+    class Pretrained:
+        weights: Path
+
+    def key(path):
+        return describe(Pretrained(path))["weights"]
+
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.pt").write_bytes(b"weights")
+    assert key(tmp_path / "here") == key(tmp_path / "there") is not None
+    assert key(tmp_path / "here" / "model.pt") not in (None, key(tmp_path / "here"))
+    assert key(tmp_path / "nowhere") is None
+    (tmp_path / "there" / "model.pt").write_bytes(b"other weights")
+    assert key(tmp_path / "here") != key(tmp_path / "there")
+    assert label(Pretrained(Path("here")), "x") == "x(weights='here')"

@@ -257,7 +257,7 @@ def test_hidden_counts_do_not_say_which_genes_are_silent():
     assert not (sites & ~split.believed[1]).any()
 
 
-def test_results_are_found_again_however_the_embedder_is_spelt(data, tmp_path, monkeypatch):
+def test_results_go_by_what_the_embedder_is_not_by_how_it_is_spelt(data, tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True, "output": tmp_path / "out"}
     first = bm.run(data, "mcar", "gene_mean", embedder=tmp_path / "model", **options)
@@ -265,6 +265,9 @@ def test_results_are_found_again_however_the_embedder_is_spelt(data, tmp_path, m
     monkeypatch.setattr(bm.baselines.GeneMean, "fit", None)  # would fail if it were called
     again = bm.run(data, "mcar", "gene_mean", embedder="model", **options)
     pd.testing.assert_frame_equal(first, again)
+    (tmp_path / "model" / "model.pt").write_text("another model")
+    asked_anew = bm.run(data, "mcar", "gene_mean", embedder="model", **options)
+    assert asked_anew["error"].str.contains("not callable").all()
 
 
 def test_scfid_with_a_saved_embedder(data, tmp_path, monkeypatch):

@@ -94,3 +94,8 @@ def test_summary_over_seeds():
         ]
     )
     assert sweeps.summarise(table)["rmse"].to_dict() == {10: "2.0000 (1)", 2: "2.0000 (0)"}
+
+
+def test_a_sweep_without_any_result_says_why(data):
+    with pytest.raises(RuntimeError, match="No variant could be scored.*Unknown schedule 'nonsense'"):
+        sweeps.schedule(data, ["nonsense"], method=SMALL, **OPTIONS)

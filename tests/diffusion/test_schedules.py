@@ -134,3 +134,19 @@ def test_errors():
         Cosine(n_grid=1)
     with pytest.raises(TypeError, match="_curve"):
         Schedule()
+
+
+def test_different_schedules_look_different():
+    """Results of a benchmark are found again by what a schedule looks like."""
+
+    class Power(Schedule):
+        def __init__(self, exponent):
+            super().__init__()
+            self.exponent = exponent
+
+        def _curve(self, t):
+            return (1 - t) ** self.exponent
+
+    schedules = [Cosine(), Cosine(5), Fisher(), Fisher(log_p_min=-3.0), Blackout(), Blackout(9), Power(2), Power(3)]
+    assert len({repr(schedule) for schedule in schedules}) == len(schedules)
+    assert repr(Fisher(log_p_min=-3.0)) == "Fisher(n_grid=None, log_p_min=-3.0)"

@@ -15,7 +15,9 @@ import torch
 import sccountsdiff
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cap, guide
+from sccountsdiff.model.canvas import Canvas
 from sccountsdiff.model.fill import FillMixin
+from sccountsdiff.model.impute import _quantile
 from sccountsdiff.model.sampler import Sampler
 from sccountsdiff.module import OBSERVED_KEY
 
@@ -205,7 +207,7 @@ class TestDraws:
     def test_a_block_may_have_nothing_to_fill_in(self, impute, query, sites, dense):
         some = sites & (np.arange(50) >= 20)[:, None]
         counts = query.X.toarray()
-        result = dense(impute(query, sites=some, quantiles=[0.5]))
+        result = dense(impute(query, sites=some, quantiles=[0.5], key_added="imputed"))
         np.testing.assert_array_equal(result[:20], counts[:20])
         assert (result[some] != counts[some]).any()
         np.testing.assert_array_equal(dense(impute(query, sites=np.zeros_like(sites))), counts)
@@ -593,7 +595,7 @@ class TestSites:
             (np.ones((50, 19), dtype=bool), ValueError, r"sites has shape \(50, 19\), but .* shape \(50, 20\)"),
             (np.full((50, 20), 2), ValueError, r"sites holds 2 in cell 0, gene 0: .*boolean \(True = fill in\)"),
             (np.full((50, 20), "yes"), ValueError, r"sites has dtype <U3: .*boolean \(True = fill in\)"),
-            ("holes", KeyError, "sites='holes' is not in adata.layers, which has a, b"),
+            ("holes", KeyError, "sites='holes' is not in adata.layers, which has 'a', 'b'"),
             ([[True]], ValueError, "sites is a builtins.list"),
         ],
     )
@@ -830,6 +832,8 @@ class TestRefusals:
             ({"quantiles": [0.5], **MEAN}, "`quantiles` need draws, but `n_steps=1, final='mean'` is an expectation"),
             ({"quantiles": [1.5]}, r"`quantiles` must be within \[0, 1\]"),
             ({"quantiles": np.nan}, r"`quantiles` must be within \[0, 1\]"),
+            ({"quantiles": 0.5, "key_added": None}, "`quantiles` are written to layers, but nothing is written"),
+            ({"quantiles": 0.5, "indices": [1], "key_added": "x"}, "`quantiles` are written to layers"),
             ({"known": "noised", **MEAN}, "`known='noised'` with `n_steps=1` has nothing to go by.*Use more steps"),
             ({"known": "noised", "n_resamples": 4, **MEAN}, "`known='noised'` with `n_steps=1` has nothing to go by"),
         ],
@@ -909,3 +913,31 @@ class TestRefusals:
         query.X = counts
         with pytest.raises(ValueError, match=rf"{message} .*in cell 'cell3' \(row 3\), gene 'gene4'"):
             impute(query)
+
+
+def test_a_view_of_data_in_a_file_is_refused_before_work_starts(trained, query, sites, tmp_path, monkeypatch):
+    query.write_h5ad(tmp_path / "cells.h5ad")
+    view = ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:10]
+    kwargs = {"sites": sites[:10], "n_samples": 2, "n_steps": 2, "seed": 0, "silent": True}
+    with monkeypatch.context() as patch:
+        patch.setattr(FillMixin, "_fill", None)
+        with pytest.raises(ValueError, match="view of data in a file.*`key_added=None`"):
+            trained.impute(view, **kwargs)
+    trained.impute(view, key_added=None, **kwargs)
+
+
+def test_a_quantile_is_the_least_draw_with_enough_of_them_at_or_below_it():
+    draws = np.random.default_rng(0).permutation(np.arange(1, 101))[:, None]
+    for percent in range(1, 101):
+        assert _quantile(draws, percent / 100) == [percent], "of a hundred draws"
+    assert _quantile(draws, 0.0) == [1] and _quantile(draws, 0.071) == [8]
+
+
+@pytest.mark.parametrize("kwargs", [{"return_mean": False}, {"indices": [3, 1], "key_added": "x"}, {}])
+def test_what_is_not_returned_is_not_computed(trained, query, sites, monkeypatch, kwargs):
+    added = []
+    monkeypatch.setattr(Canvas, "add", lambda canvas, block: added.append(block))
+    monkeypatch.setattr(Canvas, "finish", lambda canvas, order: None)
+    kwargs = {"key_added": None} | kwargs
+    trained.impute(query, sites=sites, n_samples=2, n_steps=1, batch_size=50, silent=True, **kwargs)
+    assert len(added) == (0 if "return_mean" in kwargs else 1), "one block of the mean, none of the deviation"

@@ -177,3 +177,13 @@ class TestRefusals:
                     method(part, silent=True)
         with pytest.raises(KeyError, match=r"modalities\['layer'\] must be one of prot, not 'rna'"):
             model.impute(mudata.MuData({"prot": query["prot"].copy()}))
+
+
+def test_a_modality_in_a_file_needs_all_of_the_data_there(make, tmp_path):
+    """Batches of such data would be read in an order that files cannot be read in."""
+    cells = make()["rna"]
+    cells.X = cells.layers["umi"]
+    cells.write_h5ad(tmp_path / "rna.h5ad")
+    mdata = mudata.MuData({"rna": ad.read_h5ad(tmp_path / "rna.h5ad", backed="r")})
+    with pytest.raises(ValueError, match="Modality 'rna' is in a file, but `mdata` is not"):
+        CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})

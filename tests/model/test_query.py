@@ -269,3 +269,23 @@ class TestContinuousCovariates:
             model.generate(100, {"time": adata.obs["time"]}, n_steps=1, silent=True, batch_size=100)
         generated = read(*spy.call_args.args)["continuous"].numpy().ravel()
         np.testing.assert_allclose(generated, z, atol=1e-5)
+
+
+class TestCellsThatAreNotAskedFor:
+    """What their covariates are does not matter."""
+
+    @pytest.mark.parametrize("value", ["new", None])
+    def test_may_have_any_category(self, trained, query, sites, expected, value):
+        query.obs["cell_type"] = query.obs["cell_type"].astype(object)
+        query.obs.loc[query.obs_names[20:], "cell_type"] = value
+        result = trained.impute(query, indices=np.arange(20), sites=sites, **(QUICK | {"batch_size": 10}))
+        again = trained.impute(query[:20].copy(), sites=sites[:20], **(QUICK | {"batch_size": 10}))
+        np.testing.assert_array_equal(result.toarray(), again.toarray())
+        with pytest.raises(ValueError, match="cell_type"):
+            trained.impute(query, indices=np.arange(21), sites=sites, **QUICK)
+
+    def test_may_have_any_number(self, trained, query, sites):
+        query.obs.loc[query.obs_names[20:], "age"] = np.nan
+        trained.impute(query, indices=np.arange(20), sites=sites, **QUICK)
+        with pytest.raises(ValueError, match=r"\['age'\] is missing in 1 of 21 cells"):
+            trained.impute(query, indices=np.arange(21), sites=sites, **QUICK)

@@ -390,3 +390,69 @@ class TestTraining:
             torch.set_default_dtype(torch.float32)
         assert np.isfinite(float(model.history["validation_loss"].iloc[0, 0]))
         assert {parameter.dtype for parameter in model.module.parameters()} == {torch.float32}
+
+
+class TestChangesAfterSetUp:
+    """Training reads covariates as they were at the set-up; the model's other parts read them as they are."""
+
+    @pytest.fixture
+    def cells(self, adata):
+        setup(adata, categorical_covariate_keys=["cell_type"], continuous_covariate_keys=["age"])
+        return adata
+
+    @staticmethod
+    def swap_types(cells):
+        cells.obs["cell_type"] = cells.obs["cell_type"].cat.rename_categories({"B": "T", "T": "B"})
+
+    @staticmethod
+    def forget_types(cells):
+        cells.obs["cell_type"] = "all"
+
+    @staticmethod
+    def scale_age(cells):
+        cells.obs["age"] *= 1000
+
+    @staticmethod
+    def drop_age(cells):
+        del cells.obs["age"]
+
+    @staticmethod
+    def reverse_genes(cells):
+        cells._inplace_subset_var(np.arange(cells.n_vars)[::-1])
+
+    @staticmethod
+    def drop_genes(cells):
+        cells._inplace_subset_var(np.arange(10))
+
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            (swap_types, r"obs\['cell_type'\]"),
+            (forget_types, r"obs\['cell_type'\]"),
+            (scale_age, r"obs\['age'\]"),
+            (drop_age, r"obs\['age'\]"),
+            (reverse_genes, "the genes"),
+            (drop_genes, "the genes"),
+        ],
+    )
+    def test_are_refused(self, cells, change, named):
+        model = CountsDiffImputer(cells, n_hidden=8)
+        change(cells)
+        message = f"^{named} of adata changed after the set-up: call `CountsDiffImputer.setup_anndata` again"
+        with pytest.raises(ValueError, match=message):
+            model.train(1)
+        with pytest.raises(ValueError, match=message):
+            CountsDiffImputer(cells)
+
+    def test_other_columns_and_fewer_cells_are_no_matter(self, cells):
+        cells.obs["cluster"] = "x"
+        cells._inplace_subset_obs(np.arange(20))
+        CountsDiffImputer(cells, n_hidden=8)
+
+
+def test_categories_without_cells_are_refused(adata):
+    adata.obs["cell_type"] = adata.obs["cell_type"].cat.add_categories(["ghost"])
+    with pytest.raises(ValueError, match=r"\['cell_type'\] \(labels_key\) has categories without cells: 'ghost'"):
+        setup(adata, labels_key="cell_type")
+    adata.obs["cell_type"] = adata.obs["cell_type"].cat.remove_unused_categories()
+    setup(adata, labels_key="cell_type")

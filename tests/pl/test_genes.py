@@ -85,3 +85,14 @@ def test_what_is_lacking_is_named():
     del adata.layers["imputed_sd"]
     with pytest.raises(KeyError, match="`n_samples` is above 1"):
         pl.gene_pair(adata, "x", "y")
+
+
+def test_masked_counts_are_not_drawn_before():
+    adata = make(np.asarray)
+    adata.X = np.where(np.isnan(COUNTS), 9999, COUNTS)
+    adata.layers["seen"] = ~np.isnan(COUNTS)
+    adata.uns["sccountsdiff"] = {"imputed": {"mask_layer": "seen"}}
+    before, after = pl.gene_pair(adata, "x", "y", show=False)
+    assert {tuple(point) for point in before.collections[0].get_offsets().tolist()} == {(0, 5), (3, 0), (2, 2)}
+    assert before.get_xlim()[1] < 100
+    assert [6, 4] in np.column_stack(after.containers[0].lines[0].get_data()).tolist(), "drawn as filled in"

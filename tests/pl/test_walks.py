@@ -171,3 +171,18 @@ def test_a_model_without_data(saved):
     model = CountsDiffImputer.load(saved, adata=False, accelerator="cpu")
     with pytest.raises(ValueError, match="loaded without data"):
         pl.forward_walk(model)
+
+
+def test_a_name_that_several_cells_have(model):
+    model.adata.obs_names = ["twin"] * model.adata.n_obs
+    with pytest.raises(ValueError, match="not unique: pass the position"):
+        pl.forward_walk(model, "twin", show=False)
+
+
+def test_an_untrained_model_reads_as_a_trained_one(query):
+    """In training mode, a module leaves what it reads where it is, which need not be its own device."""
+    CountsDiffImputer.setup_anndata(query)
+    model = CountsDiffImputer(query)
+    assert model.module.training
+    pl.forward_walk(model, 0, show=False)
+    assert not model.module.training

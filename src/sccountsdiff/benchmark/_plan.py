@@ -138,7 +138,7 @@ def make_plan(
         _metrics(metrics, loaded, patterns, quick),
         n_samples,
         protocol,
-        None if embedder is None else Path(embedder).resolve(),  # results are found again however it is spelt
+        None if embedder is None else Path(embedder),
         n_bootstrap,
         bootstrap_cells,
     )

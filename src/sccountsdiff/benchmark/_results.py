@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from anndata import AnnData
+from pandas.api.types import is_float_dtype
 from scipy import sparse
 
 
@@ -27,7 +28,32 @@ def describe(thing: Any) -> dict[str, Any]:
         settings = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
     else:
         settings = dict(vars(thing))
+    settings = {name: digest_of(value) if isinstance(value, Path) else value for name, value in settings.items()}
     return {"class": type(thing).__name__, **settings}
+
+
+def digest_of(path: Path) -> str | None:
+    """A short hash of what is in a file or folder, or ``None`` if nothing is there.
+
+    Results go by it, so that they are found again however the path is spelt, and not after its contents have changed.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "model").write_text("weights")
+    ...     before = digest_of(Path(folder))
+    ...     _ = Path(folder, "model").write_text("others")
+    ...     before == digest_of(Path(folder)), digest_of(Path(folder, "nothing"))
+    (False, None)
+    """
+    if not path.exists():
+        return None
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file()):
+        with file.open("rb") as contents:
+            digest.update(f"{file.relative_to(path)}\0{hashlib.file_digest(contents, 'sha256').hexdigest()}\0".encode())
+    return digest.hexdigest()[:16]
 
 
 def label(thing: Any, name: str) -> str:
@@ -42,15 +68,19 @@ def label(thing: Any, name: str) -> str:
     if not dataclasses.is_dataclass(thing):
         return name
     changed = [
-        f"{f.name}={getattr(thing, f.name)!r}"
+        f"{f.name}={_shown(getattr(thing, f.name))!r}"
         for f in dataclasses.fields(thing)
         if getattr(thing, f.name) != (f.default_factory() if callable(f.default_factory) else f.default)
     ]
     return f"{name}({', '.join(changed)})" if changed else name
 
 
+def _shown(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
 def fingerprint(adata: AnnData, columns: list[str]) -> str:
-    """A short hash of counts, gene names and columns of ``obs``.
+    """A short hash of counts, gene names and columns of ``obs``; numbers and the same numbers as text are not the same.
 
     Examples
     --------
@@ -67,8 +97,9 @@ def fingerprint(adata: AnnData, columns: list[str]) -> str:
     digest = hashlib.sha256(repr(counts.shape).encode())
     for array in (counts.data, counts.indices.astype(np.int64), counts.indptr.astype(np.int64)):
         digest.update(array.tobytes())
-    for values in (adata.var_names, *(adata.obs[key].astype(str) for key in columns)):
-        digest.update("\0".join(values).encode())
+    for values in (adata.var_names, *(adata.obs[key] for key in columns)):
+        kind = "numbers" if is_float_dtype(values) else "names"  # methods take the first as continuous
+        digest.update("\0".join([kind, *values.astype(str), ""]).encode())
     return digest.hexdigest()[:16]
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sccountsdiff.benchmark import sweeps
-from sccountsdiff.benchmark.baselines import BASELINES
+from sccountsdiff.benchmark.baselines import BASELINES, Baseline, CountsDiff, SCGPTPretrained
 from sccountsdiff.benchmark.datasets import DATASETS, Dataset, load_dataset
 from sccountsdiff.benchmark.images.cli import add_parser as add_images
 from sccountsdiff.benchmark.missingness import MISSINGNESS
@@ -44,12 +44,15 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "molecules hides a tenth of the molecules, and methods denoise",
     )
     imputation.add_argument("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
-    imputation.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
+    imputation.add_argument(
+        "--weights",
+        metavar="FOLDER",
+        help="released weights of scGPT, for scgpt_pretrained; unknown genes get their mean",
+    )
     imputation.add_argument(
         "--embedder", metavar="FOLDER", help="saved scvi-tools model for scFID (default: train one)"
     )
     imputation.add_argument("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
-    imputation.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
     imputation.set_defaults(run=_imputation)
 
     sweep = kinds.add_parser("sweep", help="vary one setting of CountsDiff")
@@ -81,6 +84,7 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--gene-ranking", choices=("cv", "pearson_residuals", "variance"), default="cv")
     parser.add_argument("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
     parser.add_argument("--cells", type=int, help="keep at most this many cells, at random")
+    parser.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
     parser.add_argument(
@@ -92,6 +96,7 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument(
         "--output", default=output, help=f"folder for results; continues what is there (default: {output})"
     )
+    parser.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
 
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:
@@ -102,6 +107,7 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
 
 def _common(arguments: argparse.Namespace) -> dict:
     return {
+        "protocol": arguments.protocol,
         "seeds": arguments.seeds,
         "n_genes": arguments.genes,
         "gene_ranking": arguments.gene_ranking,
@@ -110,6 +116,7 @@ def _common(arguments: argparse.Namespace) -> dict:
         "n_bootstrap": arguments.bootstrap,
         "bootstrap_cells": arguments.bootstrap_cells,
         "output": arguments.output,
+        "retry_failed": arguments.retry_failed,
     }
 
 
@@ -117,28 +124,37 @@ def _imputation(arguments: argparse.Namespace) -> None:
     table = run(
         _dataset(arguments),
         arguments.missingness,
-        arguments.methods,
+        _methods(arguments),
         metrics=arguments.metrics,
         n_samples=arguments.n_samples,
-        protocol=arguments.protocol,
         embedder=arguments.embedder,
         quick=arguments.quick,
-        retry_failed=arguments.retry_failed,
         **_common(arguments),
     )
     page = report(table, arguments.output)
     values = table[table["metric"].notna() & (table["group"] != "reference")]
     rows = ["dataset", "missingness", "method", "n_samples"]
     columns = [metric for metric in SHOWN if metric in set(values["metric"])]
-    print(values.pivot_table(index=rows, columns="metric", values="value", sort=False)[columns].round(4).to_string())
-    for failure in dict.fromkeys(table.loc[table["error"].notna(), "method"]):
-        print(f"{failure} failed; see the report.")
+    if columns:
+        shown = values.pivot_table(index=rows, columns="metric", values="value", sort=False)[columns]
+        print(shown.round(4).to_string())
+    for method, error in table[table["error"].notna()].drop_duplicates("method")[["method", "error"]].to_numpy():
+        print(f"{method} failed: {error}")
     print(f"\nTable and report are in {page.parent.resolve()}")
 
 
-def _sweep(arguments: argparse.Namespace) -> None:
-    from sccountsdiff.benchmark.baselines import CountsDiff
+def _methods(arguments: argparse.Namespace) -> list[str | Baseline] | None:
+    """The methods by their names, but for the one that needs weights."""
+    if arguments.weights is None:
+        return arguments.methods
+    name = SCGPTPretrained.name
+    if name not in (arguments.methods or ()):
+        raise ValueError(f"--weights goes with --methods {name}.")
+    pretrained = SCGPTPretrained(weights_path=arguments.weights, unknown_genes="mean")
+    return [pretrained if method == name else method for method in arguments.methods]
 
+
+def _sweep(arguments: argparse.Namespace) -> None:
     options = _common(arguments) | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
     options["missingness"] = arguments.missingness
     if arguments.metrics:

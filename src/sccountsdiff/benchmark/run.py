@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from sccountsdiff.benchmark._plan import Plan, make_plan
 from sccountsdiff.benchmark._resources import Usage, measured
-from sccountsdiff.benchmark._results import ResultStore, describe, fingerprint
+from sccountsdiff.benchmark._results import ResultStore, describe, digest_of, fingerprint
 from sccountsdiff.benchmark._scoring import Split, message
 from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset
@@ -220,7 +220,7 @@ def _run_seed(
         "label": dataset.label,
         "shares": SHARES,
         "protocol": plan.protocol,
-        "embedder": str(plan.embedder),
+        "embedder": None if plan.embedder is None else digest_of(plan.embedder),
         "seed": seed,
         "n_bootstrap": plan.n_bootstrap,
     }

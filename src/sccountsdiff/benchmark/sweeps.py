@@ -289,6 +289,8 @@ def _sweep(
     table = run(dataset, missingness, variants, metrics=metrics, n_samples=n_samples, **options)
     point_of = {label(v, v.name): point for v, point in zip(variants, points, strict=True)}
     table = table[table["method"].isin(point_of)].reset_index(drop=True)
+    if table["metric"].isna().all():
+        raise RuntimeError(f"No variant could be scored. The first one failed: {table['error'].iloc[0]}")
     for position, name in enumerate(grid):
         table.insert(position, name, [point_of[variant][name] for variant in table["method"]])
     return table

@@ -75,6 +75,32 @@ def check_covariates(
             raise ValueError(f"{name}[{key!r}]{origin} is infinite in {n_infinite} of {len(table)} cells.")
 
 
+def check_categories(table: pd.DataFrame, keys: Sequence[str], argument: str) -> None:
+    """Refuse categories that no cell has: a model would know them by name and have learnt nothing of them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> donors = pd.Series(["a", "b"], dtype="category")
+    >>> check_categories(pd.DataFrame({"donor": donors}), ["donor"], "batch_key")
+    >>> check_categories(pd.DataFrame({"donor": donors[:1]}), ["donor"], "batch_key")
+    Traceback (most recent call last):
+    ...
+    ValueError: adata.obs['donor'] (batch_key) has categories without cells: 'b'. Drop them with
+    adata.obs['donor'] = adata.obs['donor'].cat.remove_unused_categories().
+    """
+    for key in keys:
+        if not isinstance(table[key].dtype, pd.CategoricalDtype):
+            continue
+        unused = table[key].cat.categories.difference(table[key].unique())
+        if len(unused):
+            column = f"adata.obs[{key!r}]"
+            raise ValueError(
+                f"{column} ({argument}) has categories without cells: {some_of(list(map(repr, unused)), 10)}. Drop them "
+                f"with {column} = {column}.cat.remove_unused_categories()."
+            )
+
+
 def encode(obs: pd.DataFrame, categories: dict[str, np.ndarray], unseen_to_null: bool = False) -> np.ndarray:
     """Codes of categorical covariates, ``(cells, covariates)``; unseen categories get the code after the last one."""
     codes = np.zeros((len(obs), len(categories)), dtype=np.int64)

@@ -196,7 +196,7 @@ def make_source(
     unseen_to_null
         Give cells with unseen categories the null state instead of raising an error.
     rows
-        The only cells that will be read, in increasing order; the counts of the others are not checked. Default: all.
+        The only cells that will be read, in increasing order; the others are not checked. Default: all.
     """
     adata, categories = cells.adata, categories or {}
     if mask_layer is not None and mask_layer not in adata.layers:
@@ -207,15 +207,15 @@ def make_source(
         )
         mask_layer = None
     counts, mask = open_counts(adata, layer, mask_layer, rows)
-    check_covariates(cells.categorical_obs, list(categories))
-    check_covariates(cells.continuous_obs, continuous_keys, continuous=True)
-    return CellSource(
-        counts,
-        match_genes(adata.var_names, genes),
-        mask,
-        encode(cells.categorical_obs, categories, unseen_to_null),
-        continuous_values(cells.continuous_obs, continuous_keys),
-    )
+    asked = slice(None) if rows is None else rows
+    categorical_obs, continuous_obs = cells.categorical_obs.iloc[asked], cells.continuous_obs.iloc[asked]
+    check_covariates(categorical_obs, list(categories))
+    check_covariates(continuous_obs, continuous_keys, continuous=True)
+    codes = np.zeros((adata.n_obs, len(categories)), dtype=np.int64)
+    codes[asked] = encode(categorical_obs, categories, unseen_to_null)
+    values = np.zeros((adata.n_obs, len(continuous_keys)))
+    values[asked] = continuous_values(continuous_obs, continuous_keys)
+    return CellSource(counts, match_genes(adata.var_names, genes), mask, codes, values)
 
 
 def match_genes(var_names: pd.Index, genes: Sequence[str]) -> np.ndarray:

@@ -45,7 +45,8 @@ class Schedule(ABC):
         self.n_grid = n_grid
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n_grid={self.n_grid})"
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
 
     @abstractmethod
     def _curve(self, t: Tensor) -> Tensor:
@@ -192,18 +193,23 @@ class Fisher(Schedule):
 
     def __init__(self, n_grid: int | None = None, log_p_min: float = BLACKOUT_LOG_P_MIN):
         super().__init__(n_grid)
-        self.logit_max = -log_p_min + math.log1p(-math.exp(log_p_min))  # Logit(1 - p_min)
+        self.log_p_min = log_p_min
+
+    @property
+    def _logit_max(self) -> float:
+        """Logit of ``1 - p_min``."""
+        return -self.log_p_min + math.log1p(-math.exp(self.log_p_min))
 
     def _curve(self, t: Tensor) -> Tensor:
-        return torch.sigmoid(self.logit_max * (1 - 2 * t))
+        return torch.sigmoid(self._logit_max * (1 - 2 * t))
 
     def _slope(self, t: Tensor) -> Tensor:
         p = self._curve(t)
-        return 2 * self.logit_max * p * (1 - p)
+        return 2 * self._logit_max * p * (1 - p)
 
     def time_of(self, p: Tensor) -> Tensor:
         """The time at which the survival probability is ``p``."""
-        return ((1 - torch.logit(_as_time(p)) / self.logit_max) / 2).clamp(0, 1)
+        return ((1 - torch.logit(_as_time(p)) / self._logit_max) / 2).clamp(0, 1)
 
 
 @register_schedule("blackout")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -18,7 +20,7 @@ from sccountsdiff._compat import setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.loading import CellSource
 from sccountsdiff.data.missing import check_mask
-from sccountsdiff.data.reading import as_matrix, iter_row_chunks, iter_some_rows, read_rows
+from sccountsdiff.data.reading import as_matrix, by_rows, iter_row_chunks, iter_some_rows, read_rows
 from sccountsdiff.data.wording import values_of
 from sccountsdiff.diffusion import Attrition, Move
 from sccountsdiff.diffusion.checks import whole_number
@@ -123,7 +125,8 @@ class ImputeMixin(FillMixin):
         -----
         Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` (standard deviation over draws, if there are
         several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of these
-        layers as ``"layers"`` and, unless it is ``X``, that of the counts as ``"layer"``), all at the end.
+        layers as ``"layers"``, that of the counts as ``"layer"`` unless it is ``X``, and that of their mask as
+        ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
         Examples
         --------
@@ -145,18 +148,21 @@ class ImputeMixin(FillMixin):
             on_move=on_move,
         )
         n_samples = 1 if sampler.is_deterministic else n_asked
-        quantiles = _check_quantiles(quantiles, n_samples, sampler.is_deterministic)
+        is_written = key_added is not None and indices is None
+        quantiles = _check_quantiles(quantiles, n_samples, sampler.is_deterministic, is_written)
         data = self._counts_adata(adata)
         args = setup_args(self.registry_)
         count_dtype = count_dtype_of(get_matrix(data, args["layer"], None).dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
         draw_dtype = count_dtype if final == "sample" else mean_dtype
-        dtypes = _layer_dtypes(n_samples, quantiles, draw_dtype, mean_dtype)
+        layers = _layers(n_samples, quantiles, draw_dtype, mean_dtype)
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
-        is_written = key_added is not None and indices is None
         if is_written:
-            _check_key(key_added, list(dtypes), in_use)
+            _check_key(key_added, list(layers), in_use)
+            _check_can_write(data)
+        else:
+            layers = {"": layers[""]} if return_mean else {}
         rows, order = unique_rows(indices, data)
         source = self._source(adata, unseen_to_null, rows)
         choose, n_folds = _which_sites(sites, data, source, rows, self.module.expressed is not None, n_folds)
@@ -164,7 +170,7 @@ class ImputeMixin(FillMixin):
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
         shape = (len(rows), source.counts.shape[1])
-        canvases = {suffix: Canvas(shape, dtype, is_sparse) for suffix, dtype in dtypes.items()}
+        canvases = {suffix: Canvas(shape, dtype, is_sparse) for suffix, (dtype, _) in layers.items()}
         all_draws = None if return_mean else np.empty((n_asked, *shape), draw_dtype)
 
         n_done = 0
@@ -182,9 +188,9 @@ class ImputeMixin(FillMixin):
         for counts, filled, draws in filling:
             cells, genes = np.nonzero(filled)
             genes = source.columns[genes]
-            for (suffix, canvas), values in zip(canvases.items(), _summaries(draws, quantiles), strict=True):
+            for suffix, (dtype, summarise) in layers.items():
                 around = np.zeros_like(counts) if suffix == "_sd" else counts
-                canvas.add(_put(around, (cells, genes), values, canvas.dtype))
+                canvases[suffix].add(_put(around, (cells, genes), summarise(draws), dtype))
             if all_draws is not None:
                 block = all_draws[:, n_done : n_done + len(counts)]
                 block[:] = counts
@@ -196,9 +202,9 @@ class ImputeMixin(FillMixin):
             settings_used = sampler.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             settings_used |= {"batch_size": batch_size, "version": version("sccountsdiff")}
             # Not every version of AnnData can write None.
-            settings_used |= {} if args["layer"] is None else {"layer": args["layer"]}
-            layers = {key_added + suffix: matrix for suffix, matrix in results.items()}
-            _write(data, key_added, layers, settings_used, keep=set(in_use.values()))
+            settings_used |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
+            matrices = {key_added + suffix: matrix for suffix, matrix in results.items()}
+            _write(data, key_added, matrices, settings_used, keep=set(in_use.values()))
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return results[""]
@@ -207,7 +213,9 @@ class ImputeMixin(FillMixin):
 # What is asked for, and whether it can be had
 
 
-def _check_quantiles(quantiles: Sequence[float] | float | None, n_samples: int, is_deterministic: bool) -> list[float]:
+def _check_quantiles(
+    quantiles: Sequence[float] | float | None, n_samples: int, is_deterministic: bool, is_written: bool
+) -> list[float]:
     if quantiles is None:
         return []
     quantiles = [float(q) for q in np.ravel(quantiles)]
@@ -218,6 +226,11 @@ def _check_quantiles(quantiles: Sequence[float] | float | None, n_samples: int, 
         )
     if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
         raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
+    if quantiles and not is_written:
+        raise ValueError(
+            "`quantiles` are written to layers, but nothing is written with `key_added=None` or `indices`: leave them "
+            "out, and take them from the draws of `return_mean=False`."
+        )
     return list({f"{q:g}": q for q in quantiles}.values())  # of two with the same name, one
 
 
@@ -232,13 +245,19 @@ def _check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) 
             )
 
 
+def _check_can_write(data: AnnData) -> None:
+    if data.is_view and data.isbacked:
+        raise ValueError(
+            "`adata` is a view of data in a file, to which no layer can be added: pass the whole data with `indices`, "
+            "or `key_added=None`, or `adata.to_memory()`."
+        )
+
+
 def _which_sites(sites, data: AnnData, source: CellSource, rows: np.ndarray, zeros_missing: bool, n_folds: int):
     """The function that says which entries of a block to fill in, and in how many folds."""
     if sites is not None:
         if isinstance(sites, str):
-            if sites not in data.layers:
-                raise KeyError(f"sites={sites!r} is not in adata.layers, which has {', '.join(data.layers) or 'none'}.")
-            sites = data.layers[sites]
+            sites = get_matrix(data, sites, "sites")
         if isinstance(sites, pd.DataFrame):
             if not (sites.index.equals(data.obs_names) and sites.columns.equals(data.var_names)):
                 raise ValueError(
@@ -246,7 +265,7 @@ def _which_sites(sites, data: AnnData, source: CellSource, rows: np.ndarray, zer
                     "pass sites.loc[adata.obs_names, adata.var_names]."
                 )
             sites = sites.to_numpy()
-        sites = as_matrix(sites, "sites")
+        sites = by_rows(as_matrix(sites, "sites"))
         check_mask(sites, data.shape, name="sites", meaning="fill in")
         strangers = np.setdiff1d(np.arange(data.n_vars), source.columns)
         if len(strangers):
@@ -281,24 +300,24 @@ def _any_absent(source: CellSource, rows: np.ndarray) -> bool:
 # How the answer is put together
 
 
-def _layer_dtypes(
+def _layers(
     n_samples: int, quantiles: list[float], draw_dtype: np.dtype, mean_dtype: np.dtype
-) -> dict[str, np.dtype]:
-    """The layers that are written, by the suffix of their names, with their types."""
+) -> dict[str, tuple[np.dtype, Callable[[np.ndarray], np.ndarray]]]:
+    """The layers that are written, by the suffix of their names: their types, and how ``(draws, entries)`` become one."""
     if n_samples == 1:
-        return {"": draw_dtype}
-    return {"": mean_dtype, "_sd": np.dtype(np.float32)} | {f"_q{q:g}": draw_dtype for q in quantiles}
+        return {"": (draw_dtype, lambda draws: draws[0])}
+    layers = {
+        "": (mean_dtype, lambda draws: draws.mean(0)),
+        "_sd": (np.dtype(np.float32), lambda draws: draws.std(0, ddof=1)),
+    }
+    return layers | {f"_q{q:g}": (draw_dtype, partial(_quantile, q=q)) for q in quantiles}
 
 
-def _summaries(draws: np.ndarray, quantiles: list[float]) -> list[np.ndarray]:
-    """What is written of the draws ``(draws, entries)``, in the order of ``_layer_dtypes``."""
-    if len(draws) == 1:
-        return [draws[0]]
-    summaries = [draws.mean(0), draws.std(0, ddof=1)]
-    if quantiles:
-        # Not interpolated: between two counts there is none.
-        summaries += list(np.quantile(draws, quantiles, axis=0, method="inverted_cdf"))
-    return summaries
+def _quantile(draws: np.ndarray, q: float) -> np.ndarray:
+    """The least draw with at least the share ``q`` of them at or below it; between two counts there is none."""
+    # Of 100 draws a share of 0.07 is 7, not the 7.000000000000001 that floating point makes of it.
+    position = max(math.ceil(q * len(draws) - 1e-9) - 1, 0)
+    return np.partition(draws, position, axis=0)[position]
 
 
 def _put(block: np.ndarray, places: tuple[np.ndarray, np.ndarray], values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -128,6 +128,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
+            self._check_unchanged()
             source = self._source()
             labels = source.categories[:, label_position] if zeros_missing else None
             if zeros_missing:
@@ -249,7 +250,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
     def _source(
         self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False, rows: np.ndarray | None = None
     ) -> CellSource:
-        """Cells of the model's data, or of new data, checked; with ``rows``, only the counts of these cells are."""
+        """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
         args = setup_args(self.registry_)
         source = make_source(
             self._cells(adata),
@@ -270,6 +271,27 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
                     "with `p_uncond` above 0."
                 )
         return source
+
+    def _check_unchanged(self) -> None:
+        """Refuse data whose genes or covariates are not those of the set-up, which is what training reads."""
+        cells = self._cells(None)
+        changed = [] if np.array_equal(cells.adata.var_names, self.gene_names) else ["the genes"]
+        noted, tables = {}, {}
+        for key, known in self.categories.items():
+            codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.CAT_COVS_KEY)[key]
+            noted[key], tables[key] = known[codes.to_numpy()], cells.categorical_obs
+        for key in self.continuous_keys:
+            values = self.adata_manager.get_from_registry(REGISTRY_KEYS.CONT_COVS_KEY)[key]
+            noted[key], tables[key] = values.to_numpy(), cells.continuous_obs
+        for key, values in noted.items():
+            if key not in tables[key] or not np.array_equal(tables[key][key].astype(values.dtype), values):
+                changed.append(f"obs[{key!r}]")
+        if changed:
+            method = "setup_mudata" if is_mudata_setup(self.registry_) else "setup_anndata"
+            raise ValueError(
+                f"{', '.join(changed)} of adata changed after the set-up: call `CountsDiffImputer.{method}` again, and "
+                "make a new model."
+            )
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -342,6 +364,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
             raise ValueError(f"`ema_decay` must be within [0, 1], not {ema_decay}.")
         train_size = 0.9 if train_size is None else train_size
         split = split_cells(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
+        self._check_unchanged()
         self._source()  # the data may have been normalised in place since the model was made
         can_validate = len(split[1]) > 0
         max_epochs = max_epochs or default_max_epochs(len(split[0]), batch_size)

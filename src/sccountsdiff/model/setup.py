@@ -16,7 +16,7 @@ from scvi.data import AnnDataManager, fields
 
 from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
-from sccountsdiff.data.covariates import check_covariates
+from sccountsdiff.data.covariates import check_categories, check_covariates
 from sccountsdiff.data.loading import Cells, find_cells, match_genes, open_counts
 from sccountsdiff.data.missing import check_observed
 from sccountsdiff.data.reading import by_rows, is_csc
@@ -127,6 +127,11 @@ class SetupMixin:
                 f"`modalities` may name {', '.join(known)}, not {', '.join(set(modalities) - set(known))}."
             )
         cells = find_cells(mdata, modalities)
+        if cells.adata.isbacked and not mdata.isbacked:
+            raise ValueError(
+                f"Modality {modalities['layer']!r} is in a file, but `mdata` is not: open all of it with "
+                "mudata.read_h5mu(..., backed=...), or load the modality by its .to_memory()."
+            )
         of_layer, of_categorical, of_continuous = (modalities.get(argument) for argument in known)
         makers = (
             partial(fields.MuDataLayerField, mod_key=of_layer, mod_required=True, **_UNCHECKED),
@@ -153,6 +158,8 @@ class SetupMixin:
         _check_layer_names(args)
         for argument in ("batch_key", "labels_key", "categorical_covariate_keys"):
             check_covariates(cells.categorical_obs, _merge_keys(args[argument]), argument=argument)
+            if source_registry is None:
+                check_categories(cells.categorical_obs, _merge_keys(args[argument]), argument)
         check_covariates(cells.continuous_obs, continuous, continuous=True, argument="continuous_covariate_keys")
         # Of a model that is loaded, nothing can be passed to the set-up.
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"

@@ -9,21 +9,10 @@ import scipy.sparse as sp
 from anndata import AnnData
 
 
-def layer_of(adata: AnnData, layer: str | None, what: str):
-    """A layer, or ``X``; an error that says what it was wanted for."""
-    if layer is None:
-        return adata.X
-    if layer not in adata.layers:
-        raise KeyError(
-            f"{what} {layer!r} is not in adata.layers, which has {', '.join(map(repr, adata.layers)) or 'none'}."
-        )
-    return adata.layers[layer]
-
-
-def counts_layer_of(adata: AnnData, key: str) -> str | None:
-    """The layer that was imputed, as noted with the result; ``None`` is ``X``, which it is taken for without a note."""
+def note_of(adata: AnnData, key: str) -> Mapping:
+    """What was noted with the result, such as the layers of counts and mask; empty without a note."""
     note = adata.uns.get("sccountsdiff", {}).get(key)
-    return note.get("layer") if isinstance(note, Mapping) else None
+    return note if isinstance(note, Mapping) else {}
 
 
 def spread_of(adata: AnnData, key: str):

@@ -10,8 +10,9 @@ import numpy as np
 from anndata import AnnData
 from matplotlib.axes import Axes
 
+from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.pl._figure import BLUE, GREY, ORANGE, finish
-from sccountsdiff.pl._layers import counts_layer_of, layer_of, spread_of, values_of
+from sccountsdiff.pl._layers import note_of, spread_of, values_of
 
 
 def gene_pair(
@@ -27,8 +28,8 @@ def gene_pair(
 ) -> np.ndarray:
     """Two genes against each other, before and after imputation; bars are standard deviations over draws.
 
-    Before, large points stand for many cells with the same counts. After, cells in which one of the two was filled
-    in are coloured. A relation that is only seen after imputation is one that the model has put there.
+    Before, large points stand for many cells with the same counts. After, cells are coloured in which one of the two
+    was filled in with another count than it had, or with counts that differ from draw to draw. A relation that is only seen after imputation is one that the model has put there.
 
     Parameters
     ----------
@@ -57,11 +58,14 @@ def gene_pair(
     >>> before.get_title(), after.get_title()
     ('Before', 'After')
     """
-    layer = counts_layer_of(adata, key) if layer is None else layer
-    layers = layer_of(adata, layer, "Layer"), layer_of(adata, key, "Imputed layer"), spread_of(adata, key)
+    layer = note_of(adata, key).get("layer") if layer is None else layer
+    layers = get_matrix(adata, layer), get_matrix(adata, key, "key"), spread_of(adata, key)
     (x_before, x_after, x_sd), (y_before, y_after, y_sd) = (
         [values_of(adata, matrix, gene) for matrix in layers] for gene in (x, y)
     )
+    if (mask_layer := note_of(adata, key).get("mask_layer")) in adata.layers:
+        masks = [values_of(adata, adata.layers[mask_layer], gene).astype(bool) for gene in (x, y)]
+        x_before, y_before = (np.where(*pair, np.nan) for pair in zip(masks, (x_before, y_before), strict=True))
     is_own = ax is None
     if is_own:
         ax = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")[1]
@@ -69,9 +73,9 @@ def gene_pair(
     seen = ~(np.isnan(x_before) | np.isnan(y_before))  # NaN is missing: there is nothing to draw before
     points, n_cells = np.unique(np.stack([x_before, y_before])[:, seen], axis=1, return_counts=True)
     before.scatter(*points, s=12 * np.sqrt(n_cells), color=BLUE, alpha=0.6, linewidths=0)
-    # An entry was filled in if it differs from the count, or if its draws differ.
+    # What can be told from the layers; a zero of which all draws are zero looks like one that was left alone.
     filled = (x_before != x_after) | (y_before != y_after) | (x_sd > 0) | (y_sd > 0)
-    after.scatter(x_after[~filled], y_after[~filled], s=12, color=BLUE, linewidths=0, label="both observed")
+    after.scatter(x_after[~filled], y_after[~filled], s=12, color=BLUE, linewidths=0, label="unchanged")
     bars = after.errorbar(
         x_after[filled],
         y_after[filled],

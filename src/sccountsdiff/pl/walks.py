@@ -134,7 +134,7 @@ def reverse_walk(
     counts, position = _counts_of(model, cell)
     rows = _rows(model, counts, genes)
     is_hidden = _hidden(model, hidden, seed)
-    impute_kwargs = {"known": "clean" if model.module.observed_training else "noised"} | impute_kwargs
+    impute_kwargs = {"known": model._known_default} | impute_kwargs
     sites = sp.lil_matrix((model.adata.n_obs, len(counts)), dtype=bool)
     sites[position] = is_hidden
     moves = []
@@ -172,9 +172,12 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
     if isinstance(cell, str):
         if cell not in names:
             raise KeyError(f"Cell {cell!r} is not in adata.obs_names.")
+        if not names.is_unique:
+            raise ValueError("adata.obs_names are not unique: pass the position of the cell as `cell`, not its name.")
         cell = names.get_loc(cell)
     if not 0 <= cell < len(names):
         raise IndexError(f"`cell` must be a position among the {len(names)} cells, not {cell}.")
+    model.module.eval()  # one in training mode does not move what it reads to its device
     rows = np.array([cell])
     _, tensors = model._source(rows=rows).read(rows, OBSERVED_KEY)
     seen = model.module.read(tensors)  # the model's own word on what is missing

@@ -90,3 +90,15 @@ def test_gaps_only_in_imputation_are_refused(cells):
     believed[0, 1] = False
     with pytest.raises(ValueError, match="give believed to fit"):
         method.impute(cells[240:], np.zeros((60, 15), dtype=bool), believed=believed)
+
+
+def test_draws_beat_the_gene_mean(low_rank):
+    small = {"max_epochs": 60, "model_kwargs": {"n_hidden": 64}, "train_kwargs": {"plan_kwargs": {"lr": 5e-3}}}
+    assert low_rank.rmse(CountsDiff(n_steps=5, **small)) < 0.9 * low_rank.rmse_of_gene_mean
+    assert low_rank.rmse(CountsDiff(n_steps=5, **small), 5) < 0.7 * low_rank.rmse_of_gene_mean
+    paper = CountsDiffPaper(backbone="mlp", **small)
+    assert low_rank.rmse(paper, 5) < 0.9 * low_rank.rmse_of_gene_mean
+    # Blackout's process is right, as a head shows that vanishes with what is left to come. The paper's softplus does not:
+    # the Fisher schedule gives the last steps almost no weight, and with it Blackout is worse than the mean.
+    assert low_rank.rmse(Blackout(backbone="mlp", head="poisson", **small), 5) < 0.9 * low_rank.rmse_of_gene_mean
+    assert low_rank.rmse(Blackout(backbone="mlp", **small), 5) > low_rank.rmse_of_gene_mean

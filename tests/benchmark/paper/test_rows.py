@@ -1,4 +1,5 @@
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
@@ -17,9 +18,9 @@ def all_methods():
 @pytest.mark.parametrize("atlas", [FETUS, HEART], ids=["fetus", "heart"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.registered)
 def test_settings_are_settings_of_the_method(row, atlas):
-    method = row.method(Budget(atlas, 1000, 0.1, weights="somewhere"))
+    method = row.method(Budget(atlas, 1000, 0.1, weights=Path("somewhere")))
     assert method.name == row.registered
-    for setting, value in row.settings(Budget(atlas, 1000, 0.1, weights="somewhere")).items():
+    for setting, value in row.settings(Budget(atlas, 1000, 0.1, weights=Path("somewhere"))).items():
         assert getattr(method, setting) == value
 
 
@@ -62,3 +63,8 @@ def test_scidpms_is_the_original_s_at_full_size_and_ours_below():
     assert (full.group_size, full.n_layers, full.n_heads, full.n_levels) == (1, 6, 8, 300)
     assert (full.max_epochs, full.batch_size, full.lr, full.eta, full.n_steps) == (65, 32, 5e-4, 1.0, 300)
     assert (small.group_size, small.n_levels, small.n_steps, small.max_epochs) == (25, 50, 50, 65)
+
+
+def test_genes_that_released_weights_do_not_know_do_not_stop_a_recipe():
+    row = next(row for row in ROWS if row.name == "scGPT (pretrained)")
+    assert row.method(Budget(FETUS, 1000, weights=Path("somewhere"))).unknown_genes == "mean"

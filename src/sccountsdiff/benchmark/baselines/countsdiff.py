@@ -168,7 +168,8 @@ class CountsDiffMean(CountsDiff):
 class CountsDiffPaper(CountsDiff):
     """CountsDiff as in the paper: gene-token transformer, not scaled by depth, RePaint with noised observed counts.
 
-    Settings are those of :class:`CountsDiff`, with other defaults.
+    Differs from the original, if trained with the defaults: the budget is that of :class:`CountsDiff`, not 100,000 steps;
+    :mod:`sccountsdiff.benchmark.paper` has the paper's. Settings are those of :class:`CountsDiff`, with other defaults.
 
     Examples
     --------
@@ -191,8 +192,16 @@ class CountsDiffPaper(CountsDiff):
 class Blackout(CountsDiffPaper):
     """Blackout diffusion: the paper's network on the discrete Fisher schedule, no attrition, no guidance.
 
-    Without guidance it has no use for covariates and is not shown them. Settings are those of :class:`CountsDiff`, with
-    other defaults.
+    Blackout diffusion (Santos et al. 2023) is the pure-death process that CountsDiff generalises: counts die out on 1,000
+    time points that are spaced evenly in Fisher information, a network predicts how many are missing, and the walk back
+    adds them. Without guidance it has no use for covariates and is not shown them. Settings are those of
+    :class:`CountsDiff`, with other defaults.
+
+    Differs from the original, which generates images with a U-Net: imputes counts by RePaint, with the network and the
+    sampling of :class:`CountsDiffPaper`, that is 19 of the 1,000 steps and random rounding where the original draws Poisson
+    numbers. Eq. 6 gives the last steps almost no weight on this schedule, and the softplus head does not vanish by itself:
+    a network on which they are not learnt in passing adds counts there that nothing has taught it (:doc:`/simulated`).
+    With ``head="poisson"`` it cannot.
 
     Examples
     --------

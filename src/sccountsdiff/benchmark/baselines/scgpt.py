@@ -152,6 +152,8 @@ class SCGPTPretrained(SCGPT):
         super().__post_init__()
         if self.unknown_genes not in ("error", "mean"):
             raise ValueError(f"unknown_genes must be 'error' or 'mean', found {self.unknown_genes!r}.")
+        if self.weights_path is not None:
+            self.weights_path = Path(self.weights_path)  # results go by what is there, not by how it is called
 
     def _network(self, cells: Cells) -> Network:
         if self.weights_path is None:

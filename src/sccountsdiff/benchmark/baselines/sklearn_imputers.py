@@ -28,8 +28,8 @@ class SklearnIterative(JointBaseline):
     The cost is one regression for each gene and round, and grows with genes times rounds times cells times the square of
     ``n_nearest_features``: all genes as predictors are feasible for some 100 genes, not for 500.
 
-    Differs from the original: training and test cells are completed together, since an imputer that was fitted to complete
-    cells is content after a single round. Rounds are 5, not 10, and predictors are bounded, to save time. Answers
+    Differs from the original: the transform, and answers scaled to the observed depth of the cell. Training and test cells
+    are completed together, since an imputer that was fitted to complete cells is content after a single round. Rounds are 5, not 10, and predictors are bounded, to save time. Answers
     are bounded too: a linear extrapolation of the logarithm is an explosion of the count.
 
     Parameters
@@ -84,7 +84,8 @@ class SklearnKNN(JointBaseline):
 
     The cost is a comparison of all test with all training cells, and a search through the training cells for each gene.
 
-    Differs from the original: nothing but the transform.
+    Differs from the original: the transform, answers scaled to the observed depth of the cell, and 15 neighbours instead
+    of 5.
 
     Parameters
     ----------

@@ -163,7 +163,7 @@ ROWS = (
     Row(
         "scGPT (pretrained)",
         "scgpt_pretrained",
-        lambda budget: _trained(10, max_steps=None, weights_path=budget.weights),
+        lambda budget: _trained(10, max_steps=None, weights_path=budget.weights, unknown_genes="mean"),
     ),
     Row("xTrimoGene", "xtrimogene", lambda budget: _trained(5, max_steps=None, batch_size=128, lr=1e-4)),
     Row("Forest-Diffusion", "forest_diffusion", lambda budget: {"n_t": 20, "n_copies": 1, "n_trees": 100}),
