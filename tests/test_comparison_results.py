@@ -10,6 +10,7 @@ HIGHER = {"spearman", "r2", "accuracy"}
 MEAN, DRAW, DRAWS = "countsdiff_mean", "countsdiff", "countsdiff (5)"
 LINEAR = "gaussian_regression"
 PAPER = "countsdiff_paper(backbone='mlp')"
+FOREST = "forest_diffusion(n_t=8, n_copies=4, n_trees=10, max_depth=4)"
 
 
 def ranking(data, metric, protocol="all", missingness="mcar"):
@@ -168,6 +169,25 @@ def test_first_seed_paper_protocol(data, behind, energies, crps):
     assert high.iloc[0] == pytest.approx({"pbmc3k": 7.8, "kang": 13.5}[data], abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("data", "bias", "error", "behind"), [("pbmc3k", 7.7, 22.5, set()), ("kang", 8.3, 39.7, {"blackout"})]
+)
+def test_first_seed_forest_diffusion_predicts_too_much(data, bias, error, behind):
+    rmse = ranking(data, "rmse", "paper")
+    assert rmse[FOREST] == pytest.approx(error, abs=0.051)
+    assert ranking(data, "bias", "paper")[FOREST] == pytest.approx(bias, abs=0.051)
+    assert {name.partition("(")[0] for name in rmse.index[list(rmse.index).index(FOREST) + 1 :]} == behind
+
+
+def test_first_seed_high_counts_suit_forest_diffusion_on_kang():
+    for metric in ("energy_distance", "mmd", "scfid"):
+        assert ranking("kang", metric, "paper", "mnar_high").index[0] == f"{FOREST} (5)"
+    assert ranking("kang", "sliced_wasserstein", "paper", "mnar_high").index[0] == FOREST
+    bias = ranking("kang", "bias", "paper", "mnar_high").abs().sort_values()
+    assert bias[FOREST] == pytest.approx(0.1, abs=0.051)
+    assert bias.index[2] == f"{PAPER} (5)" and bias.iloc[2] == pytest.approx(4.8, abs=0.051)
+
+
 def test_first_seed_elsewhere():
     r2 = ranking("onek1k", "r2")
     assert r2.index[0] == "magic"
@@ -189,5 +209,5 @@ def test_seeds_and_failures_are_as_stated(data):
         assert (n_seeds[protocol][["dca", "gain", "scgpt", "remdm", PAPER]] == 1).all()
         assert (n_seeds[protocol][[MEAN, DRAW, "scvi", "magic", "zero"]] == 3).all()
     forest = table[table["method"].str.startswith("forest_diffusion")]
-    assert set(forest["protocol"]) == {"all"}
-    assert set(forest["method"]) == {"forest_diffusion(n_t=8, n_copies=4, n_trees=10, max_depth=4)"}
+    assert set(forest["protocol"]) == set(table["protocol"]) and set(forest["seed"]) == {0}
+    assert set(forest["method"]) == {FOREST}

@@ -56,7 +56,6 @@ SLOW = [
     methods.Blackout(backbone="mlp"),
     methods.CountsDiffPaper(backbone="mlp"),
 ]
-ALL_ENTRIES_ONLY = {"forest_diffusion"}  # takes several times as long to train on incomplete cells
 PREPARATION = {"n_genes": 300, "gene_ranking": "variance", "n_cells": 2000}
 SETTINGS = [("all", ["mcar"]), ("paper", ["mcar", "mnar_low:0.25", "mnar_high:0.25"])]
 
@@ -109,8 +108,6 @@ def main() -> None:
     for group, seeds in ((CHEAP, first), (SLOW, first), (CHEAP, others)):
         for protocol, patterns in SETTINGS:
             chosen = [method for method in group if arguments.methods is None or method.name in arguments.methods]
-            if protocol != "all":
-                chosen = [method for method in chosen if method.name not in ALL_ENTRIES_ONLY]
             if not chosen:
                 continue
             for seed in seeds if arguments.protocols is None or protocol in arguments.protocols else []:

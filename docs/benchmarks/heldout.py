@@ -2,7 +2,7 @@
 
     python docs/benchmarks/heldout.py DATA.h5ad --genes 1000 --seeds 0 1 2 --output docs/benchmarks/results/NAME.csv
 
-A tenth of the cells are test cells; CountsDiff and scVI each hold out validation cells of their own from the others. Half
+A tenth of the cells, or another share, are test cells; CountsDiff and scVI each hold out validation cells of their own from the others. Half
 of the entries of each test cell are hidden at random, zeros included. All methods get the same cells, the same sites and
 the same covariate, ``cell_type``; no method sees a hidden value, not even through the total of a cell. Genes are chosen
 before the split, with the counts of the test cells, the same for all methods. Finished seeds are not run again.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import anndata
@@ -26,7 +27,6 @@ from sccountsdiff.benchmark import metrics, preprocessing
 from sccountsdiff.benchmark.baselines import get_baseline
 from sccountsdiff.benchmark.missingness import MCAR
 
-N_DRAWS = 50
 PAPER = {"backbone": "transformer", "head": "softplus", "observed_training": False}
 
 
@@ -36,9 +36,11 @@ def main() -> None:
     parser.add_argument("--genes", type=int, help="most variable genes to keep (default: all)")
     parser.add_argument("--min-cells", type=int, default=10, help="cells a gene must be found in")
     parser.add_argument("--cells", type=int, help="keep only this many cells, at random")
+    parser.add_argument("--test-share", type=float, default=0.1, help="share of the cells that are test cells")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--paper", action="store_true", help="the paper's network, training and RePaint instead")
     parser.add_argument("--max-epochs", type=int, help="budget of CountsDiff (default: its own)")
+    parser.add_argument("--draws", type=int, default=50, help="draws that calibration is measured with, above 5")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
 
@@ -48,7 +50,7 @@ def main() -> None:
     if arguments.cells:
         adata = adata[np.random.default_rng(0).permutation(adata.n_obs)[: arguments.cells]].copy()
     print(f"{arguments.data}: {adata.n_obs} cells, {adata.n_vars} genes, {torch.get_num_threads()} threads")
-    methods = METHODS_OF_THE_PAPER if arguments.paper else METHODS
+    methods = METHODS_OF_THE_PAPER if arguments.paper else methods_with(arguments.draws)
     order = [row for rows in methods for row in rows]
     done = pd.read_csv(arguments.output) if arguments.output.exists() else pd.DataFrame({"seed": [], "method": []})
     for seed in arguments.seeds:
@@ -56,7 +58,7 @@ def main() -> None:
         for rows, method in methods.items():
             if set(rows) <= set(done.loc[done["seed"] == seed, "method"]):
                 continue
-            split = split or Split(adata, seed)
+            split = split or Split(adata, seed, arguments.test_share)
             method(split, arguments.max_epochs)
             done = pd.concat([done, pd.DataFrame(split.rows).assign(seed=seed)], ignore_index=True)
             split.rows.clear()
@@ -74,8 +76,9 @@ def main() -> None:
 class Split:
     """One split, one set of sites, and the scores of the methods so far."""
 
-    def __init__(self, adata: anndata.AnnData, seed: int):
-        train, validation, test = preprocessing.split_cells(adata, (0.8, 0.1, 0.1), seed=seed)
+    def __init__(self, adata: anndata.AnnData, seed: int, test_share: float):
+        shares = (0.9 - test_share, 0.1, test_share)
+        train, validation, test = preprocessing.split_cells(adata, shares, seed=seed)
         # CountsDiff and scVI each draw validation cells of their own from these 90 %; the means are over all of them.
         self.train, self.test = adata[np.concatenate([train, validation])].copy(), adata[test].copy()
         self.truth = self.test.X.toarray()
@@ -122,18 +125,18 @@ def scvi_tools(split: Split, max_epochs: int | None) -> None:
     print(f"seed {split.seed} trained scVI for {method.model.trainer.current_epoch} epochs", flush=True)
 
 
-def countsdiff(split: Split, max_epochs: int | None) -> None:
+def countsdiff(split: Split, max_epochs: int | None, n_draws: int) -> None:
     model, seconds = _trained(split, max_epochs)
     start = time.perf_counter()
     mean = model.impute(split.test, sites=split.sites, n_steps=1, final="mean", key_added=None, silent=True)
     split.report("CountsDiff, one-pass mean", mean.toarray(), seconds + time.perf_counter() - start)
     start = time.perf_counter()
-    draws = _draws(model, split, n_samples=N_DRAWS)
-    per_draw = (time.perf_counter() - start) / N_DRAWS
+    draws = _draws(model, split, n_samples=n_draws)
+    per_draw = (time.perf_counter() - start) / n_draws
     split.report("CountsDiff, 1 draw", draws[0], seconds + per_draw)
     split.report("CountsDiff, 5 draws", draws[:5].mean(0), seconds + 5 * per_draw)
     calibration = split.calibration(draws)
-    split.report(f"CountsDiff, {N_DRAWS} draws", draws.mean(0), seconds + N_DRAWS * per_draw, **calibration)
+    split.report(f"CountsDiff, {n_draws} draws", draws.mean(0), seconds + n_draws * per_draw, **calibration)
 
 
 def countsdiff_of_the_paper(split: Split, max_epochs: int | None) -> None:
@@ -165,17 +168,16 @@ def _draws(model: CountsDiffImputer, split: Split, **settings) -> np.ndarray:
     )
 
 
-# By the rows that each adds to the table.
-METHODS: dict[tuple[str, ...], Callable[[Split, int | None], None]] = {
-    ("cell-type mean x depth",): cell_type_mean,
-    ("scVI", "scVI, refined"): scvi_tools,
-    (
-        "CountsDiff, one-pass mean",
-        "CountsDiff, 1 draw",
-        "CountsDiff, 5 draws",
-        f"CountsDiff, {N_DRAWS} draws",
-    ): countsdiff,
-}
+def methods_with(n_draws: int) -> dict[tuple[str, ...], Callable[[Split, int | None], None]]:
+    """The methods, by the rows that each adds to the table."""
+    ours = [f"CountsDiff, {answer}" for answer in ("one-pass mean", "1 draw", "5 draws", f"{n_draws} draws")]
+    return {
+        ("cell-type mean x depth",): cell_type_mean,
+        ("scVI", "scVI, refined"): scvi_tools,
+        tuple(ours): partial(countsdiff, n_draws=n_draws),
+    }
+
+
 METHODS_OF_THE_PAPER = {("paper, 1 draw", "paper, 5 draws"): countsdiff_of_the_paper}
 
 
