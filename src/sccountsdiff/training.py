@@ -23,7 +23,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     module
         What is trained.
     lr
-        Highest learning rate. Default: :func:`default_lr`.
+        Highest learning rate. Default: that of ``default_lr`` for the number of genes.
     weight_decay
         Decoupled weight decay.
     n_warmup_steps

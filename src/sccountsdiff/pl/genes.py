@@ -29,7 +29,8 @@ def gene_pair(
     """Two genes against each other, before and after imputation; bars are standard deviations over draws.
 
     Before, large points stand for many cells with the same counts. After, cells are coloured in which one of the two
-    was filled in with another count than it had, or with counts that differ from draw to draw. A relation that is only seen after imputation is one that the model has put there.
+    was filled in with another count than it had, or with counts that differ from draw to draw. A relation that is only
+    seen after imputation is one that the model has put there.
 
     Parameters
     ----------
