@@ -169,7 +169,7 @@ class CountsDiffPaper(CountsDiff):
     """CountsDiff as in the paper: gene-token transformer, not scaled by depth, RePaint with noised observed counts.
 
     Differs from the original, if trained with the defaults: the budget is that of :class:`CountsDiff`, not 100,000 steps;
-    :mod:`sccountsdiff.benchmark.paper` has the paper's. Settings are those of :class:`CountsDiff`, with other defaults.
+    ``sccountsdiff.benchmark.paper`` has the paper's. Settings are those of :class:`CountsDiff`, with other defaults.
 
     Examples
     --------
