@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from anndata import AnnData
-from pandas.api.types import is_float_dtype
 from scipy import sparse
+
+from sccountsdiff.benchmark.baselines._covariates import kinds
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -97,9 +98,11 @@ def fingerprint(adata: AnnData, columns: list[str]) -> str:
     digest = hashlib.sha256(repr(counts.shape).encode())
     for array in (counts.data, counts.indices.astype(np.int64), counts.indptr.astype(np.int64)):
         digest.update(array.tobytes())
-    for values in (adata.var_names, *(adata.obs[key] for key in columns)):
-        kind = "numbers" if is_float_dtype(values) else "names"  # methods take the first as continuous
-        digest.update("\0".join([kind, *values.astype(str), ""]).encode())
+    digest.update("\0".join([*adata.var_names, ""]).encode())
+    categorical, _ = kinds(adata.obs[columns])  # methods treat numbers otherwise than the same numbers as text
+    for key in columns:
+        kind = "categorical" if key in categorical else "continuous"
+        digest.update("\0".join([kind, *adata.obs[key].astype(str), ""]).encode())
     return digest.hexdigest()[:16]
 
 

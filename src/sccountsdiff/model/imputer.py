@@ -272,27 +272,6 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
                 )
         return source
 
-    def _check_unchanged(self) -> None:
-        """Refuse data whose genes or covariates are not those of the set-up, which is what training reads."""
-        cells = self._cells(None)
-        changed = [] if np.array_equal(cells.adata.var_names, self.gene_names) else ["the genes"]
-        noted, tables = {}, {}
-        for key, known in self.categories.items():
-            codes = self.adata_manager.get_from_registry(REGISTRY_KEYS.CAT_COVS_KEY)[key]
-            noted[key], tables[key] = known[codes.to_numpy()], cells.categorical_obs
-        for key in self.continuous_keys:
-            values = self.adata_manager.get_from_registry(REGISTRY_KEYS.CONT_COVS_KEY)[key]
-            noted[key], tables[key] = values.to_numpy(), cells.continuous_obs
-        for key, values in noted.items():
-            if key not in tables[key] or not np.array_equal(tables[key][key].astype(values.dtype), values):
-                changed.append(f"obs[{key!r}]")
-        if changed:
-            method = "setup_mudata" if is_mudata_setup(self.registry_) else "setup_anndata"
-            raise ValueError(
-                f"{', '.join(changed)} of adata changed after the set-up: call `CountsDiffImputer.{method}` again, and "
-                "make a new model."
-            )
-
     # Training -------------------------------------------------------------------------------------------------------
 
     def train(

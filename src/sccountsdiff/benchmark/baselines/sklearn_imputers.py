@@ -29,8 +29,9 @@ class SklearnIterative(JointBaseline):
     ``n_nearest_features``: all genes as predictors are feasible for some 100 genes, not for 500.
 
     Differs from the original: the transform, and answers scaled to the observed depth of the cell. Training and test cells
-    are completed together, since an imputer that was fitted to complete cells is content after a single round. Rounds are 5, not 10, and predictors are bounded, to save time. Answers
-    are bounded too: a linear extrapolation of the logarithm is an explosion of the count.
+    are completed together, since an imputer that was fitted to complete cells is content after a single round. Rounds are
+    5, not 10, and predictors are bounded, to save time. Answers are bounded too: a linear extrapolation of the logarithm is
+    an explosion of the count.
 
     Parameters
     ----------
