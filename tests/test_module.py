@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cosine, Prediction, count_loss, nb_loss
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine, Prediction, count_loss, nb_loss
 from sccountsdiff.module import LAST_TIME_SHARE, NOTHING_KNOWN_SHARE, OBSERVED_KEY, CountsDiffModule
 
 N_GENES = 12
@@ -34,7 +34,7 @@ class TestRead:
         observed = torch.tensor([[1.0, 1.0, 0.0, 1.0]])
         module = CountsDiffModule(np.ones(4), backbone_kwargs={"n_hidden": 4})
         cells = module.read({"X": x, OBSERVED_KEY: observed})
-        assert cells["absent"].tolist() == [[False, True, True, False]]
+        assert cells["missing"].tolist() == [[False, True, True, False]]
         assert cells["x0"].tolist() == [[1, 0, 0, 0]]
         assert cells["categories"].shape == (1, 0) and cells["continuous"].shape == (1, 0)
 
@@ -47,7 +47,7 @@ class TestRead:
             backbone_kwargs={"n_hidden": 4},
         )
         batch = {"X": torch.zeros(2, 3), "extra_categorical_covs": torch.tensor([[4, 0], [0, 1]])}
-        assert module.read(batch)["absent"].tolist() == [[True, False, False], [True, True, False]]
+        assert module.read(batch)["missing"].tolist() == [[True, False, False], [True, True, False]]
 
     def test_continuous_covariates_are_standardised(self):
         module = make(continuous_location=[2.0, 0.0], continuous_scale=[4.0, 0.5])
@@ -79,18 +79,18 @@ class TestRead:
 class TestForwardProcess:
     def test_nothing_but_noised_entries_change(self):
         cells, out = draw(make(), tensors())
-        known = out["status"] == KNOWN
+        known = out["status"] == OBSERVED
         assert torch.equal(out["xt"][known], cells["x0"][known])
         assert torch.equal(out["xt"] + out["y"], cells["x0"])
         assert (out["y"] >= 0).all() and (out["y"][known] == 0).all()
 
     def test_absent_entries_are_neither_known_nor_noised(self):
         batch = tensors()
-        absent = torch.rand(batch["X"].shape, generator=torch.Generator().manual_seed(1)) < 0.2
-        batch["X"][absent] = torch.nan
+        missing = torch.rand(batch["X"].shape, generator=torch.Generator().manual_seed(1)) < 0.2
+        batch["X"][missing] = torch.nan
         _, out = draw(make(), batch)
-        assert torch.equal(out["status"] == ABSENT, absent)
-        assert (out["xt"][absent] == 0).all() and (out["y"][absent] == 0).all()
+        assert torch.equal(out["status"] == MISSING, missing)
+        assert (out["xt"][missing] == 0).all() and (out["y"][missing] == 0).all()
 
     def test_survivors_are_binomial(self):
         """Standardised by Bin(x0, p(t)), the survivors have mean 0 and variance 1."""
@@ -123,7 +123,7 @@ class TestForwardProcess:
         assert abs(last - LAST_TIME_SHARE) < 4 * (LAST_TIME_SHARE * (1 - LAST_TIME_SHARE) / n) ** 0.5
         assert (out["weight"][out["t"] == 1] == 1).all()
         assert (out["xt"][(out["status"] == NOISED) & (out["t"] == 1)[:, None]] == 0).all()
-        share = (out["status"] == KNOWN).float().mean(1)
+        share = (out["status"] == OBSERVED).float().mean(1)
         # Nothing is known of 15 %, and of those with a uniform share s that happens to leave none: (1 - s)^12.
         nothing = NOTHING_KNOWN_SHARE + (1 - NOTHING_KNOWN_SHARE) / (N_GENES + 1)
         assert abs((share == 0).float().mean() - nothing) < 4 * (nothing * (1 - nothing) / n) ** 0.5
@@ -176,7 +176,7 @@ class TestLoss:
     def test_a_batch_without_noised_entries_costs_nothing(self):
         module, batch = make(), tensors(4)
         _, out = draw(module, batch)
-        out["status"] = torch.full_like(out["status"], KNOWN)
+        out["status"] = torch.full_like(out["status"], OBSERVED)
         loss = module.loss(batch, out, {"prediction": Prediction(torch.zeros_like(out["y"]))}).loss
         assert loss == 0
 

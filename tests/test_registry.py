@@ -2,7 +2,7 @@
 
 import pytest
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 
 def test_entries_are_returned_unchanged_and_in_order():

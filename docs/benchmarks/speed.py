@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sccountsdiff.diffusion import KNOWN, NOISED
-from sccountsdiff.model.sampler import Sampler, make_generator
+from sccountsdiff.diffusion import NOISED, OBSERVED
+from sccountsdiff.model.settings import Sampler, make_generator
 from sccountsdiff.module import CountsDiffModule
 
 MODELS = {
@@ -89,7 +89,7 @@ def draw(module: CountsDiffModule, means: torch.Tensor, n: int, sampling: dict) 
     module.eval()
     cells = module.read(batch(means, n))
     half = torch.from_numpy(np.random.default_rng(0).random(cells["x0"].shape) < 0.5)
-    status = torch.where(half, NOISED, KNOWN).float()
+    status = torch.where(half, NOISED, OBSERVED).float()
     generator = make_generator(module.device, 0)
     Sampler(module, **sampling).draw(cells["x0"], status, cells["categories"], cells["continuous"], generator)
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from sccountsdiff._logging import set_up_logging
+from sccountsdiff.log import set_up_logging
 
 if TYPE_CHECKING:
     from sccountsdiff import benchmark, datasets, diffusion, nn, pl

@@ -10,11 +10,11 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
-from sccountsdiff.data.missing import is_absent
+from sccountsdiff.data.missing import is_missing
 from sccountsdiff.diffusion import (
-    ABSENT,
-    KNOWN,
+    MISSING,
     NOISED,
+    OBSERVED,
     Prediction,
     Schedule,
     count_loss,
@@ -108,10 +108,10 @@ class CountsDiffModule(BaseModuleClass):
 
     @auto_move_data
     def read(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Counts, which of them are absent, and covariates of a minibatch.
+        """Counts, which of them are missing, and covariates of a minibatch.
 
         NaN, a False in the mask layer and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
-        (any type, if the cell's own is unknown) all mean that the count is absent.
+        (any type, if the cell's own is unknown) all mean that the count is missing.
         """
         x = tensors[REGISTRY_KEYS.X_KEY].float()
         n = len(x)
@@ -125,8 +125,8 @@ class CountsDiffModule(BaseModuleClass):
             # The code after the last one is a type that was not there in training.
             expressed = torch.cat([self.expressed, self.expressed.any(0, keepdim=True)])
             expressed = expressed[categories[:, self.label_position]]
-        absent = is_absent(x, tensors.get(OBSERVED_KEY), expressed)
-        return {"x0": x.masked_fill(absent, 0), "absent": absent, "categories": categories, "continuous": continuous}
+        missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
+        return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
     def denoise_with(self, categories: Tensor, continuous: Tensor) -> Callable[..., Prediction]:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
@@ -153,7 +153,7 @@ class CountsDiffModule(BaseModuleClass):
     def inference(
         self,
         x0: Tensor,
-        absent: Tensor,
+        missing: Tensor,
         categories: Tensor,
         continuous: Tensor,
         generator: torch.Generator | None = None,
@@ -174,8 +174,8 @@ class CountsDiffModule(BaseModuleClass):
             t = t.masked_fill(last, 1.0)
             weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
             share = uniform(n, 1) * (uniform(n, 1) >= NOTHING_KNOWN_SHARE)
-            status = status.masked_fill(uniform(*x0.shape) < share, KNOWN)
-        status = status.masked_fill(absent, ABSENT)
+            status = status.masked_fill(uniform(*x0.shape) < share, OBSERVED)
+        status = status.masked_fill(missing, MISSING)
         xt = x0.clone()
         noised = status == NOISED
         p = self.schedule.survival(t).to(x0.dtype)[:, None].expand_as(x0)

@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from sccountsdiff.benchmark._resources import measured
+from sccountsdiff.benchmark.resources import measured
 
 
 def test_time_and_memory_are_seen_and_errors_pass():

@@ -7,7 +7,7 @@ import pytest
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark._results import ResultStore, describe, fingerprint, label
+from sccountsdiff.benchmark.results import ResultStore, describe, fingerprint, label
 
 
 def test_rows_come_back_exactly(tmp_path):

@@ -12,11 +12,11 @@ import pytest
 from anndata import AnnData
 
 import sccountsdiff.benchmark as bm
-from sccountsdiff.benchmark import _scoring
-from sccountsdiff.benchmark._plan import make_plan
+from sccountsdiff.benchmark import scoring
 from sccountsdiff.benchmark.baselines import Baseline, CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MCAR, MNARLow, split_molecules, valid_sites
+from sccountsdiff.benchmark.plan import make_plan
 from sccountsdiff.benchmark.preprocessing import split_cells
 from sccountsdiff.benchmark.run import SHARES
 
@@ -247,8 +247,8 @@ def test_hidden_counts_do_not_say_which_genes_are_silent():
     train.X[:, 0] = 0
     train.X[0, 1] = 0
     test.X[:, 0] = [5, 0]
-    split = _scoring.Split(train, test, "type", 0, "paper")
-    other = _scoring.Split(train, test.copy(), "type", 0, "paper")
+    split = scoring.Split(train, test, "type", 0, "paper")
+    other = scoring.Split(train, test.copy(), "type", 0, "paper")
     other.test.X[0, 0] = 0
     np.testing.assert_array_equal(split.believed[0], other.believed[0])
     assert split.believed[0][:, 0].all() and not split.believed[0][0, 1]
@@ -273,12 +273,12 @@ def test_results_go_by_what_the_embedder_is_not_by_how_it_is_spelt(data, tmp_pat
 def test_scfid_with_a_saved_embedder(data, tmp_path, monkeypatch):
     """The same model, trained in place or read from its folder, gives the same distances."""
     train_shortly = partial(bm.metrics.train_embedder, max_epochs=2)
-    monkeypatch.setattr(_scoring, "train_embedder", train_shortly)
+    monkeypatch.setattr(scoring, "train_embedder", train_shortly)
     options = {"metrics": ["scfid"], "n_bootstrap": 0, "min_cells": 1, "silent": True}
     in_place = bm.run(data, "mcar", ["zero", "gene_mean"], **options)["value"]
     train = split_cells(data.adata, SHARES, seed=0)[0]
     train_shortly(data.adata[train].copy(), seed=0).save(tmp_path / "model")
-    monkeypatch.setattr(_scoring, "train_embedder", None)
+    monkeypatch.setattr(scoring, "train_embedder", None)
     saved = bm.run(data, "mcar", ["zero", "gene_mean"], embedder=tmp_path / "model", **options)["value"]
     np.testing.assert_allclose(saved, in_place, rtol=1e-4)
     assert in_place[0] > in_place[1] > 0
@@ -534,7 +534,7 @@ def test_resamples_of_some_cells_and_mmd_of_as_many(poisson_data, tmp_path, monk
         seen.append((metric.name, n_cells, len(arrays["truth"])))
         return bootstrap(metric, n_cells=n_cells, **arrays)
 
-    monkeypatch.setattr(_scoring, "bootstrap_se", spy)
+    monkeypatch.setattr(scoring, "bootstrap_se", spy)
     run = partial(
         bm.run, poisson_data, "mcar", "gene_mean", metrics=["rmse", "mmd"], n_bootstrap=3, silent=True, output=tmp_path
     )

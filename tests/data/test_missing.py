@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from sccountsdiff.data.missing import check_mask, check_observed, is_absent
+from sccountsdiff.data.missing import check_mask, check_observed, is_missing
 
 
 def counts(n_cells=11, n_genes=7, dtype="float32", seed=0):
@@ -46,7 +46,7 @@ class TestIsAbsent:
         if with_expressed:
             expected |= (values == 0) & expressed
         for kind in (bool, np.float32):  # a mask is read as either
-            result = is_absent(
+            result = is_missing(
                 make(values),
                 make(observed.astype(kind)) if with_mask else None,
                 make(expressed) if with_expressed else None,
@@ -55,7 +55,7 @@ class TestIsAbsent:
 
     def test_nothing_is_changed(self, parts):
         before = [part.copy() for part in parts]
-        is_absent(*parts)
+        is_missing(*parts)
         for part, old in zip(parts, before, strict=True):
             np.testing.assert_array_equal(part, old)
 

@@ -8,7 +8,7 @@ import torch
 from scipy import special, stats
 
 from sccountsdiff.diffusion import (
-    ABSENT,
+    MISSING,
     NOISED,
     Blackout,
     Cosine,
@@ -163,10 +163,10 @@ def test_bound_sums_over_the_entries_that_are_there(generator):
         return Prediction((1 - Cosine().survival(t)).log()[:, None].to(x) + rates.log().expand_as(x))
 
     x0 = torch.tensor([1.0, 4.0, 0.0]).repeat(N, 1)
-    status = torch.tensor([NOISED, NOISED, ABSENT]).repeat(N, 1)
+    status = torch.tensor([NOISED, NOISED, MISSING]).repeat(N, 1)
     found = log_likelihood(denoise, Cosine(), x0, status, n_times=16, generator=generator)
     assert_is_mean_of(found, stats.poisson.logpmf([1, 4], [0.5, 3.0]).sum())
-    nothing = log_likelihood(denoise, Cosine(), x0, torch.full_like(x0, ABSENT), n_times=2, generator=generator)
+    nothing = log_likelihood(denoise, Cosine(), x0, torch.full_like(x0, MISSING), n_times=2, generator=generator)
     assert not nothing.any()
 
 

@@ -5,9 +5,9 @@ import torch
 from scipy import stats
 
 from sccountsdiff.diffusion import (
-    ABSENT,
-    KNOWN,
+    MISSING,
     NOISED,
+    OBSERVED,
     Attrition,
     Blackout,
     Cosine,
@@ -190,7 +190,7 @@ def test_attrition_of_each_gene(generator, assert_follows):
     seen = Recorder()
     walk = reverse_walk(6)
     status = torch.full_like(TRUTH, NOISED)
-    status[:, 0] = ABSENT  # rates must still go to the right genes
+    status[:, 0] = MISSING  # rates must still go to the right genes
     sample(
         exact_remainder, Cosine(), walk, TRUTH * 0, status, attrition=PerStep(rates), generator=generator, on_move=seen
     )
@@ -249,14 +249,14 @@ def imputation_problem() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     x0 = torch.randint(0, 30, (60, 9), generator=generator).float()
     x0[0, 0] = 2**24 - 1
-    status = torch.tensor([KNOWN, NOISED, ABSENT])[torch.randint(0, 3, (60, 9), generator=generator)]
-    status[0, 0] = KNOWN
+    status = torch.tensor([OBSERVED, NOISED, MISSING])[torch.randint(0, 3, (60, 9), generator=generator)]
+    status[0, 0] = OBSERVED
     return x0, status
 
 
 def poisson_denoiser(x, status, t) -> Prediction:
     """A made-up network whose prediction depends on all it is shown."""
-    return Prediction((1 + 0.1 * x.mean(1, keepdim=True) + (status == KNOWN) - t[:, None] / 2).log().expand_as(x))
+    return Prediction((1 + 0.1 * x.mean(1, keepdim=True) + (status == OBSERVED) - t[:, None] / 2).log().expand_as(x))
 
 
 @pytest.mark.parametrize("known", ["clean", "noised"])
@@ -267,8 +267,8 @@ def test_known_counts_come_back_and_absent_ones_stay_zero(known, walk, generator
     drawn = sample(
         poisson_denoiser, Cosine(), walk, x0, status, attrition=Rescale(0.1), known=known, generator=generator
     )
-    assert torch.equal(drawn[status == KNOWN], x0[status == KNOWN])
-    assert not drawn[status == ABSENT].any()
+    assert torch.equal(drawn[status == OBSERVED], x0[status == OBSERVED])
+    assert not drawn[status == MISSING].any()
     filled = drawn[status == NOISED]
     assert filled.any() and torch.equal(filled, filled.round())
     assert torch.equal(x0, untouched) and drawn.dtype == x0.dtype
@@ -287,7 +287,7 @@ def test_what_stands_in_unknown_entries_is_not_looked_at(known):
         known=known,
         generator=torch.Generator().manual_seed(1),
     )
-    assert torch.equal(draw(x0.masked_fill(status != KNOWN, torch.nan)), draw(x0))
+    assert torch.equal(draw(x0.masked_fill(status != OBSERVED, torch.nan)), draw(x0))
 
 
 @pytest.mark.parametrize("known", ["clean", "noised"])
@@ -304,9 +304,9 @@ def test_what_the_network_is_shown(known, generator):
     sample(denoise, schedule, walk, x0, status, attrition=Rescale(0.1), known=known, generator=generator)
     times = [schedule.snap(move.t).item() for move in walk if is_denoising(move)]
     assert [t.tolist() for _, _, t in calls] == [[t] * 60 for t in times]
-    is_known = status == KNOWN
+    is_known = status == OBSERVED
     for x, seen_as, _ in calls:
-        assert not x[status == ABSENT].any()
+        assert not x[status == MISSING].any()
         if known == "clean":
             assert torch.equal(seen_as, status)
             assert torch.equal(x[is_known], x0[is_known])
@@ -347,7 +347,7 @@ def test_the_generator_decides_every_draw(rounding):
 def test_states_on_the_way_are_not_changed_later(share, generator):
     """Whoever watches may keep what it is shown."""
     x0, _ = imputation_problem()
-    status = torch.where(torch.rand(x0.shape, generator=generator) < share, NOISED, KNOWN)
+    status = torch.where(torch.rand(x0.shape, generator=generator) < share, NOISED, OBSERVED)
     copies, states = [], []
 
     def watch(move, x):
@@ -391,7 +391,7 @@ def test_cells_may_be_stored_by_columns(generator):
 def test_mean_in_one_step_is_the_prediction_at_the_last_time():
     x0, status = imputation_problem()
     found = sample(poisson_denoiser, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final="mean")
-    shown = x0.masked_fill(status != KNOWN, 0)
+    shown = x0.masked_fill(status != OBSERVED, 0)
     expected = poisson_denoiser(shown, status, torch.ones(60)).mean
     fill = status == NOISED
     assert torch.equal(found[fill], expected[fill])

@@ -10,7 +10,7 @@ from scipy import stats
 
 import sccountsdiff
 from sccountsdiff import CountsDiffImputer
-from sccountsdiff.model.sampler import Sampler
+from sccountsdiff.model.settings import Sampler
 
 TRAINED = {"batch_size": 64, "plan_kwargs": {"lr": 5e-3}, "early_stopping": False}
 

@@ -14,11 +14,11 @@ import torch
 
 import sccountsdiff
 from sccountsdiff import CountsDiffImputer
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cap, guide
-from sccountsdiff.model.canvas import Canvas
-from sccountsdiff.model.fill import FillMixin
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cap, guide
+from sccountsdiff.model.engine import FillMixin
 from sccountsdiff.model.impute import _quantile
-from sccountsdiff.model.sampler import Sampler
+from sccountsdiff.model.results import Canvas
+from sccountsdiff.model.settings import Sampler
 from sccountsdiff.module import OBSERVED_KEY
 
 FORMATS = {
@@ -508,8 +508,8 @@ class TestOnePassMean:
         result = impute(query, sites=sites, **MEAN).toarray()
         _, tensors = trained._source(query).read(np.arange(50), OBSERVED_KEY)
         cells = trained.module.read(tensors)
-        status = torch.where(torch.from_numpy(sites), NOISED, KNOWN)
-        x = torch.where(status == KNOWN, cells["x0"], 0.0)
+        status = torch.where(torch.from_numpy(sites), NOISED, OBSERVED)
+        x = torch.where(status == OBSERVED, cells["x0"], 0.0)
         with torch.inference_mode():
             denoise = guide(trained.module.denoise_with(cells["categories"], cells["continuous"]), 1.0)
             expected = denoise(x, status, torch.ones(50)).mean.numpy()
@@ -558,7 +558,7 @@ class TestZeros:
         counts = query.X.toarray()
         assert len(spy) == n_folds
         np.testing.assert_array_equal(sum(status == NOISED for status in spy), counts == 0)
-        assert all(((status == NOISED) | (status == KNOWN)).all() for status in spy)
+        assert all(((status == NOISED) | (status == OBSERVED)).all() for status in spy)
         sizes = [(status == NOISED).sum() for status in spy]
         n, p = (counts == 0).sum(), 1 / n_folds
         assert max(abs(size - n * p) for size in sizes) <= 4 * np.sqrt(n * p * (1 - p))
@@ -631,7 +631,7 @@ class TestMissing:
     def test_the_network_never_sees_them(self, masked, spy):
         model, nan, out = masked
         before = model.impute(silent=True, key_added=None, **MEAN)
-        np.testing.assert_array_equal(spy[0], np.where(nan | out, NOISED, KNOWN))
+        np.testing.assert_array_equal(spy[0], np.where(nan | out, NOISED, OBSERVED))
         other = model.adata.copy()
         other.X = np.where(out & ~nan, 77, other.X)
         np.testing.assert_array_equal(
@@ -642,7 +642,7 @@ class TestMissing:
         model, nan, out = masked
         sites = nan & ~out
         result = model.impute(silent=True, key_added=None, sites=sites, **MEAN)
-        np.testing.assert_array_equal(spy[0], np.select([sites, nan | out], [NOISED, ABSENT], KNOWN))
+        np.testing.assert_array_equal(spy[0], np.select([sites, nan | out], [NOISED, MISSING], OBSERVED))
         np.testing.assert_array_equal(np.isnan(result), nan & ~sites)
 
     def test_nan_in_sparse_counts(self, masked):

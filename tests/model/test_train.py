@@ -7,7 +7,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-import sccountsdiff.model.imputer
+import sccountsdiff.model.countsdiff_imputer
 from sccountsdiff import CountsDiffImputer
 
 
@@ -99,7 +99,7 @@ def test_default_budget(simulate, train, monkeypatch):
         asked.append((n_train, batch_size))
         return 2
 
-    monkeypatch.setattr(sccountsdiff.model.imputer, "default_max_epochs", two_epochs)
+    monkeypatch.setattr(sccountsdiff.model.countsdiff_imputer, "default_max_epochs", two_epochs)
     assert len(losses(train(simulate(40).adata, None, batch_size=7))) == 2
     assert asked == [(36, 7)]
 

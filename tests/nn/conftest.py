@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cosine
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine
 from sccountsdiff.nn import CountsDenoiser, get_backbone
 
 N_CELLS, N_GENES, N_CATEGORIES, N_CONTINUOUS = 6, 8, (3, 2), 2
@@ -49,9 +49,9 @@ def make_denoiser(gene_means):
 def cells() -> SimpleNamespace:
     """The arguments of a denoiser: known, noised and absent entries, all times, all categories."""
     generator = torch.Generator().manual_seed(1)
-    status = torch.tensor([KNOWN, NOISED, ABSENT])[torch.randint(0, 3, (N_CELLS, N_GENES), generator=generator)]
-    status[:, :3] = torch.tensor([KNOWN, NOISED, ABSENT])
-    x = torch.randint(0, 20, (N_CELLS, N_GENES), generator=generator).float().masked_fill(status == ABSENT, 0)
+    status = torch.tensor([OBSERVED, NOISED, MISSING])[torch.randint(0, 3, (N_CELLS, N_GENES), generator=generator)]
+    status[:, :3] = torch.tensor([OBSERVED, NOISED, MISSING])
+    x = torch.randint(0, 20, (N_CELLS, N_GENES), generator=generator).float().masked_fill(status == MISSING, 0)
     return SimpleNamespace(
         x=x,
         status=status,

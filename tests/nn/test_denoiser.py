@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, Cosine, Fisher, count_loss, nb_loss
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine, Fisher, count_loss, nb_loss
 from sccountsdiff.nn import HEADS, Backbone, CountsDenoiser
 
 PSEUDO = 10.0
@@ -30,8 +30,8 @@ def depth_factor(cells, gene_means, schedule=Cosine()) -> list[float]:
     factors = []
     for x, status, t in zip(cells.x.tolist(), cells.status.tolist(), cells.t.tolist(), strict=True):
         p = schedule.survival(t).item()
-        share = {KNOWN: 1.0, NOISED: p, ABSENT: 0.0}
-        seen = sum(count for count, s in zip(x, status, strict=True) if s != ABSENT)
+        share = {OBSERVED: 1.0, NOISED: p, MISSING: 0.0}
+        seen = sum(count for count, s in zip(x, status, strict=True) if s != MISSING)
         expected = sum(share[s] * mean for s, mean in zip(status, gene_means.tolist(), strict=True))
         factors.append((seen + PSEUDO) / (expected + PSEUDO))
     return factors
@@ -66,7 +66,7 @@ def test_untrained_nb_is_the_conjugate_posterior(backbone_name, make_denoiser, c
 
 
 def test_untrained_nb_at_the_last_time_is_the_prior(backbone_name, make_denoiser, cells, predict, gene_means):
-    cells.x, cells.t = cells.x * (cells.status == KNOWN), torch.ones(6)
+    cells.x, cells.t = cells.x * (cells.status == OBSERVED), torch.ones(6)
     found = predict(make_denoiser(backbone_name, "nb"))
     mu = torch.tensor(depth_factor(cells, gene_means))[:, None] * gene_means
     torch.testing.assert_close(found.mean, mu, rtol=1e-4, atol=0)
@@ -82,7 +82,7 @@ def test_untrained_softplus_knows_nothing(backbone_name, make_denoiser, predict)
 @pytest.mark.parametrize("head", ["poisson", "nb"])
 def test_a_cell_of_which_nothing_is_seen_is_the_mean_cell(head, make_denoiser, predict, gene_means):
     nothing = {"x": torch.zeros(6, 8), "t": torch.ones(6)}
-    for status in (NOISED, ABSENT):
+    for status in (NOISED, MISSING):
         found = predict(make_denoiser(head=head), status=torch.full((6, 8), status), **nothing)
         torch.testing.assert_close(found.mean, gene_means.expand(6, 8))
 
@@ -137,7 +137,9 @@ def test_what_the_backbone_is_shown(make_denoiser, cells, predict, gene_means):
     backbone = Given(torch.zeros(2, 6, 8))
     predict(make_denoiser(backbone))
     values = torch.log1p(cells.x / torch.tensor(depth_factor(cells, gene_means))[:, None])
-    expected = torch.stack([values * (cells.status == NOISED), values * (cells.status == KNOWN), cells.status], dim=1)
+    expected = torch.stack(
+        [values * (cells.status == NOISED), values * (cells.status == OBSERVED), cells.status], dim=1
+    )
     torch.testing.assert_close(backbone.channels, expected)
     assert backbone.tokens.shape == (6, 2 + 2 + 2, 4)  # time and depth, two categorical and two continuous covariates
 
@@ -157,7 +159,7 @@ def test_depth_is_told_to_the_backbone(make_denoiser, cells, predict, gene_means
     told = []
     denoiser.conditioning.depth.register_forward_hook(lambda module, args, output: told.append(args[0]))
     predict(denoiser)
-    totals = [torch.log1p((cells.x * (cells.status == which)).sum(1)) for which in (KNOWN, NOISED)]
+    totals = [torch.log1p((cells.x * (cells.status == which)).sum(1)) for which in (OBSERVED, NOISED)]
     expected = torch.stack([*totals, torch.tensor(depth_factor(cells, gene_means)).log()], dim=1)
     torch.testing.assert_close(told[0], expected)
 
@@ -208,16 +210,16 @@ def test_time_is_continuous(backbone_name, make_denoiser, cells, predict):
 @pytest.mark.parametrize("head", HEADS)
 def test_absent_entries_hold_nothing(backbone_name, head, make_denoiser, cells, predict):
     denoiser = make_denoiser(backbone_name, head, perturb=True)
-    stored = cells.x.masked_fill(cells.status == ABSENT, 1000.0)
+    stored = cells.x.masked_fill(cells.status == MISSING, 1000.0)
     assert torch.equal(predict(denoiser, x=stored).log_mean, predict(denoiser).log_mean)
-    known_instead = cells.status.masked_fill(cells.status == ABSENT, KNOWN)
+    known_instead = cells.status.masked_fill(cells.status == MISSING, OBSERVED)
     assert not torch.allclose(predict(denoiser, status=known_instead).log_mean, predict(denoiser).log_mean)
 
 
 def test_a_known_zero_is_not_a_hidden_one(backbone_name, make_denoiser, predict):
     denoiser = make_denoiser(backbone_name, "softplus", perturb=True)
     x = torch.zeros(6, 8)
-    known, hidden = (predict(denoiser, x=x, status=torch.full((6, 8), s)).log_mean for s in (KNOWN, NOISED))
+    known, hidden = (predict(denoiser, x=x, status=torch.full((6, 8), s)).log_mean for s in (OBSERVED, NOISED))
     assert not torch.allclose(known, hidden)
 
 

@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from sccountsdiff import pl
-from sccountsdiff.pl._figure import GREY, ORANGE
+from sccountsdiff.pl.figure import GREY, ORANGE
 
 METHODS = {
     ("reference", "truth"): (0.0, 1.0, 0.0),

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from sccountsdiff import pl
-from sccountsdiff.pl._figure import CYCLE
+from sccountsdiff.pl.figure import CYCLE
 
 VALUES = np.linspace(0, 1, 10)
 

@@ -3,7 +3,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from sccountsdiff import CountsDiffImputer, pl
-from sccountsdiff.pl._figure import ORANGE
+from sccountsdiff.pl.figure import ORANGE
 
 
 def shown(ax):

@@ -12,7 +12,7 @@ from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff import datasets as bundled
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark._optional import optional_import
-from sccountsdiff.benchmark._quiet import quiet
 from sccountsdiff.benchmark.metrics.inputs import log_normalised
 from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.benchmark.quiet import quiet
 
 __all__ = [
     "CellTypeClassifier",

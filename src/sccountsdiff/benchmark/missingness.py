@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
 

@@ -16,14 +16,14 @@ import pandas as pd
 from anndata import AnnData
 from tqdm.auto import tqdm
 
-from sccountsdiff.benchmark._plan import Plan, make_plan
-from sccountsdiff.benchmark._resources import Usage, measured
-from sccountsdiff.benchmark._results import ResultStore, describe, digest_of, fingerprint
-from sccountsdiff.benchmark._scoring import Split, message
 from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import SEEN_SHARE, Missingness, Molecules
+from sccountsdiff.benchmark.plan import Plan, make_plan
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
+from sccountsdiff.benchmark.resources import Usage, measured
+from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fingerprint
+from sccountsdiff.benchmark.scoring import Split, message
 
 logger = logging.getLogger("sccountsdiff")
 

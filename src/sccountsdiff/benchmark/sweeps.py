@@ -17,10 +17,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sccountsdiff import pl
-from sccountsdiff.benchmark._results import label
 from sccountsdiff.benchmark.baselines import CountsDiff
 from sccountsdiff.benchmark.datasets import Dataset, load_dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness
+from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.run import run
 
 METRICS = ("scfid", "energy_distance")

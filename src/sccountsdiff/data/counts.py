@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sccountsdiff.data.messages import Names, first_entry, listing, matrix_name, suggestion, values_of
 from sccountsdiff.data.reading import Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
-from sccountsdiff.data.wording import Names, first_entry, listing, matrix_name, suggestion, values_of
 
 if TYPE_CHECKING:
     from anndata import AnnData

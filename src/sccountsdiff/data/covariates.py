@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sccountsdiff.data.wording import listing, some_of, suggestion
+from sccountsdiff.data.messages import listing, some_of, suggestion
 
 
 def check_covariates(
@@ -47,11 +47,11 @@ def check_covariates(
     >>> check_covariates(table, ["donor"], argument="batch_key")
     >>> check_covariates(table, ["age"], continuous=True)
     """
-    absent = [key for key in keys if key not in table.columns]
-    if absent:
+    lacking = [key for key in keys if key not in table.columns]
+    if lacking:
         raise KeyError(
-            f"{argument or 'covariates of the model'}: {', '.join(map(repr, absent))} not in {name}, which has "
-            f"{listing(table.columns)}." + "".join(suggestion(key, table.columns) for key in absent)
+            f"{argument or 'covariates of the model'}: {', '.join(map(repr, lacking))} not in {name}, which has "
+            f"{listing(table.columns)}." + "".join(suggestion(key, table.columns) for key in lacking)
         )
     origin = f" ({argument})" if argument else ""
     for key in keys:

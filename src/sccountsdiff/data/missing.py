@@ -1,4 +1,4 @@
-"""Which counts are absent, and what a mask of observed counts may hold."""
+"""Which counts are missing, and what a mask of observed counts may hold."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
+from sccountsdiff.data.messages import Names, first_entry, some_of, values_of
 from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, dense, is_csc, iter_blocks, read_block
-from sccountsdiff.data.wording import Names, first_entry, some_of, values_of
 
 Entries = TypeVar("Entries", np.ndarray, Tensor)
 
 
-def is_absent(counts: Entries, observed: Entries | None = None, expressed: Entries | None = None) -> Entries:
-    """Which counts are absent: the one definition, of arrays and of tensors.
+def is_missing(counts: Entries, observed: Entries | None = None, expressed: Entries | None = None) -> Entries:
+    """Which counts are missing: the one definition, of arrays and of tensors.
 
     Parameters
     ----------
     counts
-        Counts, cells x genes; NaN is absent.
+        Counts, cells x genes; NaN is missing.
     observed
-        A count where this is 0 is absent.
+        A count where this is 0 is missing.
     expressed
-        Genes that cells of the same type express: a zero of these is absent (``zeros="missing"``).
+        Genes that cells of the same type express: a zero of these is missing (``zeros="missing"``).
 
     Examples
     --------
     >>> import numpy as np
-    >>> is_absent(np.array([np.nan, 2, 0, 0]), np.array([1, 0, 1, 1]), np.array([True, True, True, False])).tolist()
+    >>> is_missing(np.array([np.nan, 2, 0, 0]), np.array([1, 0, 1, 1]), np.array([True, True, True, False])).tolist()
     [True, True, True, False]
     """
-    absent = counts != counts  # NaN, whichever library the entries are of
+    missing = counts != counts  # NaN, whichever library the entries are of
     if observed is not None:
-        absent |= observed == 0
+        missing |= observed == 0
     if expressed is not None:
-        absent |= (counts == 0) & expressed
-    return absent
+        missing |= (counts == 0) & expressed
+    return missing
 
 
 def check_mask(
@@ -110,11 +110,11 @@ def check_observed(
     n_seen = {"cells": np.zeros(matrix.shape[0], dtype=np.int64), "genes": np.zeros(matrix.shape[1], dtype=np.int64)}
     for rows, columns, block in iter_blocks(matrix):
         in_rows, in_columns = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
-        if mask is None and not is_absent(values_of(block)).any():
+        if mask is None and not is_missing(values_of(block)).any():
             n_seen["cells"][in_rows] += len(columns)
             n_seen["genes"][in_columns] += len(rows)
             continue
-        seen = ~is_absent(dense(block), None if mask is None else dense(read_block(mask, rows, columns)))
+        seen = ~is_missing(dense(block), None if mask is None else dense(read_block(mask, rows, columns)))
         n_seen["cells"][in_rows] += np.count_nonzero(seen, axis=1)
         n_seen["genes"][in_columns] += np.count_nonzero(seen, axis=0)
 

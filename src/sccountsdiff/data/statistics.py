@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from sccountsdiff.data.missing import is_absent
+from sccountsdiff.data.missing import is_missing
 from sccountsdiff.data.reading import Matrix, dense, iter_row_chunks, read_rows
 
 
@@ -30,12 +30,12 @@ def gene_means(
     present = np.zeros(matrix.shape[1])
     for start, block in iter_row_chunks(matrix):
         rows = range(start, start + block.shape[0])
-        if mask is None and expressed is None and sp.issparse(block) and not is_absent(block.data).any():
+        if mask is None and expressed is None and sp.issparse(block) and not is_missing(block.data).any():
             total += np.ones(len(rows)) @ block  # in double precision, which block.sum is not
             present += len(rows)
             continue
         counts = dense(block)
-        there = ~is_absent(
+        there = ~is_missing(
             counts,
             None if mask is None else read_rows(mask, rows),
             None if expressed is None else expressed[labels[rows.start : rows.stop]],

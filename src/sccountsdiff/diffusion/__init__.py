@@ -2,18 +2,18 @@
 
 from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
 from sccountsdiff.diffusion.continuous import PoissonCounts
-from sccountsdiff.diffusion.denoiser import ABSENT, KNOWN, NOISED, Denoiser, Prediction
 from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
+from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED, Denoiser, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
-from sccountsdiff.diffusion.repaint import show_known
+from sccountsdiff.diffusion.repaint import show_observed
 from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
 from sccountsdiff.diffusion.sampling import Move, follow, reverse_walk, sample
 from sccountsdiff.diffusion.schedules import Blackout, Cosine, Fisher, Schedule, get_schedule, register_schedule
 
 __all__ = [
-    "ABSENT",
-    "KNOWN",
+    "MISSING",
+    "OBSERVED",
     "NOISED",
     "ROUNDINGS",
     "Attrition",
@@ -43,7 +43,7 @@ __all__ = [
     "register_schedule",
     "reverse_walk",
     "sample",
-    "show_known",
+    "show_observed",
     "survivors",
     "thin",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.denoiser import Prediction
+from sccountsdiff.diffusion.prediction import Prediction
 
 
 def check_guidance(gamma: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.denoiser import ABSENT, Prediction
+from sccountsdiff.diffusion.prediction import MISSING, Prediction
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
 
@@ -133,7 +133,7 @@ def log_likelihood(
     x0
         Counts, ``(cells, genes)``.
     status
-        :data:`ABSENT` entries do not count.
+        :data:`MISSING` entries do not count.
     n_times
         Time points, one network pass each.
     generator
@@ -155,7 +155,7 @@ def log_likelihood(
     >>> log_likelihood(denoise, Cosine(), torch.zeros(1, 3), torch.zeros(1, 3)).round().tolist()
     [-6.0]
     """
-    counts = status != ABSENT
+    counts = status != MISSING
     total = torch.lgamma(x0 + 1)
     for k in range(n_times):
         v = (k + torch.rand(len(x0), generator=generator, device=x0.device, dtype=x0.dtype)) / n_times

@@ -7,15 +7,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.checks import one_of
-from sccountsdiff.diffusion.denoiser import KNOWN, NOISED
+from sccountsdiff.checks import one_of
+from sccountsdiff.diffusion.prediction import NOISED, OBSERVED
 from sccountsdiff.diffusion.process import thin
 
 Known = Literal["clean", "noised"]
 WAYS_TO_SHOW = ("clean", "noised")
 
 
-def show_known(
+def show_observed(
     x: Tensor, x0: Tensor, status: Tensor, p_t: float, known: Known, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """State and status as the network sees them at survival ``p_t``.
@@ -30,7 +30,7 @@ def show_known(
     x0
         The known counts; what stands elsewhere is not looked at.
     status
-        :data:`KNOWN`, :data:`NOISED` or :data:`ABSENT` for each entry.
+        :data:`OBSERVED`, :data:`NOISED` or :data:`MISSING` for each entry.
     p_t
         Survival at the time of the state.
     known
@@ -45,13 +45,15 @@ def show_known(
     Examples
     --------
     >>> import torch
-    >>> from sccountsdiff.diffusion import show_known
-    >>> x, status = show_known(torch.zeros(1, 2), torch.tensor([[5.0, 0.0]]), torch.tensor([[1.0, 0.0]]), 1.0, "noised")
+    >>> from sccountsdiff.diffusion import show_observed
+    >>> x, status = show_observed(
+    ...     torch.zeros(1, 2), torch.tensor([[5.0, 0.0]]), torch.tensor([[1.0, 0.0]]), 1.0, "noised"
+    ... )
     >>> x.tolist(), status.tolist()
     ([[5.0, 0.0]], [[0.0, 0.0]])
     """
     one_of("known", known, WAYS_TO_SHOW)
-    is_known = status == KNOWN
+    is_known = status == OBSERVED
     if known == "clean":
         return torch.where(is_known, x0, x), status
     thinned = thin(torch.where(is_known, x0, 0), p_t, generator)  # zeros cost no draw

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.checks import one_of
-from sccountsdiff.diffusion.denoiser import Prediction
+from sccountsdiff.checks import one_of
+from sccountsdiff.diffusion.prediction import Prediction
 from sccountsdiff.diffusion.process import binomial
 
 ROUNDINGS = ("random", "nearest", "poisson", "nb")

@@ -9,11 +9,11 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
+from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.diffusion.attrition import Attrition
-from sccountsdiff.diffusion.checks import one_of, whole_number
-from sccountsdiff.diffusion.denoiser import KNOWN, NOISED, Prediction
+from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
-from sccountsdiff.diffusion.repaint import Known, show_known
+from sccountsdiff.diffusion.repaint import Known, show_observed
 from sccountsdiff.diffusion.rounding import checked_mean, draw_births
 from sccountsdiff.diffusion.schedules import Schedule
 
@@ -146,13 +146,13 @@ def sample(
     x0
         The known counts, ``(cells, genes)``; what stands elsewhere is not looked at.
     status
-        For each entry :data:`KNOWN`, :data:`NOISED` (to be filled in) or :data:`ABSENT` (stays 0).
+        For each entry :data:`OBSERVED`, :data:`NOISED` (to be filled in) or :data:`MISSING` (stays 0).
     attrition
         Attrition schedule.
     rounding
         How births are drawn (:func:`draw_births`).
     known
-        How known entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_known`).
+        How known entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_observed`).
     final
         ``"mean"`` adds the expected births instead of drawn ones in the last move.
     generator
@@ -162,15 +162,15 @@ def sample(
 
     Returns
     -------
-    Counts, ``(cells, genes)``: ``x0`` where known, filled in where asked for, 0 where absent.
+    Counts, ``(cells, genes)``: ``x0`` where known, filled in where asked for, 0 where missing.
 
     Examples
     --------
     >>> import torch
-    >>> from sccountsdiff.diffusion import KNOWN, NOISED, Cosine, Prediction, Rescale, reverse_walk, sample
+    >>> from sccountsdiff.diffusion import OBSERVED, NOISED, Cosine, Prediction, Rescale, reverse_walk, sample
     >>> def denoise(x, status, t):
     ...     return Prediction(torch.full_like(x, 3.0).log())
-    >>> x0, status = torch.tensor([[7.0, 0.0]]), torch.tensor([[KNOWN, NOISED]])
+    >>> x0, status = torch.tensor([[7.0, 0.0]]), torch.tensor([[OBSERVED, NOISED]])
     >>> sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), rounding="nearest").tolist()
     [[7.0, 3.0]]
     """
@@ -186,7 +186,7 @@ def sample(
 
     def towards_data(x: Tensor, number: int) -> Tensor:
         p_t, p_s = survival[number]
-        shown, seen_as = show_known(x, x0, status, float(p_t), known, generator)
+        shown, seen_as = show_observed(x, x0, status, float(p_t), known, generator)
         t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
         prediction = filled.of_prediction(denoise(shown, seen_as, t))
         sigma = attrition.sigma(p_t, p_s, step_of[number])
@@ -201,7 +201,7 @@ def sample(
         return filled.put(x, thin(filled.of(x), float(p_s / p_t), generator))
 
     x = follow(walk, torch.zeros_like(x0), towards_data, into_noise, on_move)
-    return torch.where(status == KNOWN, x0, x)
+    return torch.where(status == OBSERVED, x0, x)
 
 
 class _Selection:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 _SCHEDULES = Registry("schedule")
 

@@ -1,5 +1,5 @@
 """The model class and its parts."""
 
-from sccountsdiff.model.imputer import CountsDiffImputer
+from sccountsdiff.model.countsdiff_imputer import CountsDiffImputer
 
 __all__ = ["CountsDiffImputer"]

@@ -14,13 +14,12 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS
 from tqdm.auto import tqdm
 
+from sccountsdiff.checks import check_keywords, whole_number
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
-from sccountsdiff.data.wording import some_of
+from sccountsdiff.data.messages import some_of
 from sccountsdiff.diffusion import NOISED
-from sccountsdiff.diffusion.checks import whole_number
-from sccountsdiff.model.arguments import check_keywords
-from sccountsdiff.model.fill import FillMixin, Indices, as_dtype, choose_everything, count_dtype_of, unique_rows
-from sccountsdiff.model.sampler import (
+from sccountsdiff.model.engine import FillMixin, Indices, as_dtype, choose_everything, count_dtype_of, unique_rows
+from sccountsdiff.model.settings import (
     FILLING,
     GENERATING,
     Sampler,

@@ -16,17 +16,17 @@ from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 from torch import Tensor
 
-from sccountsdiff._compat import setup_args
+from sccountsdiff.checks import whole_number
+from sccountsdiff.compat import setup_args
 from sccountsdiff.data.counts import get_matrix
-from sccountsdiff.data.loading import CellSource
+from sccountsdiff.data.messages import values_of
 from sccountsdiff.data.missing import check_mask
 from sccountsdiff.data.reading import as_matrix, by_rows, iter_row_chunks, iter_some_rows, read_rows
-from sccountsdiff.data.wording import values_of
+from sccountsdiff.data.source import CellSource
 from sccountsdiff.diffusion import Attrition, Move
-from sccountsdiff.diffusion.checks import whole_number
-from sccountsdiff.model.canvas import Canvas
-from sccountsdiff.model.fill import FillMixin, Indices, as_dtype, count_dtype_of, unique_rows
-from sccountsdiff.model.sampler import Sampler, choose_batch_size, choose_seed
+from sccountsdiff.model.engine import FillMixin, Indices, as_dtype, count_dtype_of, unique_rows
+from sccountsdiff.model.results import Canvas
+from sccountsdiff.model.settings import Sampler, choose_batch_size, choose_seed
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -273,17 +273,17 @@ def _which_sites(sites, data: AnnData, source: CellSource, rows: np.ndarray, zer
             if asked.any():
                 gene = data.var_names[strangers[asked.argmax()]]
                 raise ValueError(f"`sites` asks for gene {gene!r}, which the model was not trained on.")
-        return lambda rows, counts, absent: source.select(read_rows(sites, rows)).astype(bool), 1
+        return lambda rows, counts, missing: source.select(read_rows(sites, rows)).astype(bool), 1
     # What becomes of a cell must not depend on which others are asked for, so all cells count. Those asked for come
     # first: a missing entry there settles it.
     others = np.delete(np.arange(source.n_cells), rows)
-    if zeros_missing or _any_absent(source, rows) or _any_absent(source, others):
-        return lambda rows, counts, absent: absent, 1
+    if zeros_missing or _any_missing(source, rows) or _any_missing(source, others):
+        return lambda rows, counts, missing: missing, 1
     logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
-    return lambda rows, counts, absent: counts == 0, n_folds
+    return lambda rows, counts, missing: counts == 0, n_folds
 
 
-def _any_absent(source: CellSource, rows: np.ndarray) -> bool:
+def _any_missing(source: CellSource, rows: np.ndarray) -> bool:
     """Whether an entry of the model's genes is missing in these cells; what other genes hold does not matter."""
     if source.counts.dtype.kind == "f":
         for _, block in iter_some_rows(source.counts, rows):

@@ -14,13 +14,13 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS
 from scvi.data import AnnDataManager, fields
 
-from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
+from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_categories, check_covariates
-from sccountsdiff.data.loading import Cells, find_cells, match_genes, open_counts
+from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import check_observed
 from sccountsdiff.data.reading import by_rows, is_csc
-from sccountsdiff.data.wording import matrix_name
+from sccountsdiff.data.source import Cells, find_cells, match_genes, open_counts
 from sccountsdiff.module import OBSERVED_KEY
 
 logger = logging.getLogger("sccountsdiff")

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion import KNOWN, NOISED, Prediction, Schedule
+from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
+from sccountsdiff.nn.backbone import Backbone
 from sccountsdiff.nn.embeddings import Conditioning
-from sccountsdiff.nn.registry import Backbone
 
 HEADS = ("softplus", "poisson", "nb")
 
@@ -102,7 +102,7 @@ class CountsDenoiser(nn.Module):
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
-        known = (status == KNOWN).to(x.dtype)
+        known = (status == OBSERVED).to(x.dtype)
         noised = (status == NOISED).to(x.dtype)
         offset, depth = self._depth(x, known, noised, p)
 

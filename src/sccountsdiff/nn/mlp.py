@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion.checks import whole_number
-from sccountsdiff.nn.registry import N_CHANNELS, Backbone, register_backbone
+from sccountsdiff.checks import whole_number
+from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 
 
 class AdaptiveBlock(nn.Module):

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion.checks import whole_number
-from sccountsdiff.nn.registry import N_CHANNELS, Backbone, register_backbone
+from sccountsdiff.checks import whole_number
+from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 
 
 class AttentionBlock(nn.Module):

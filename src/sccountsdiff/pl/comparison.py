@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from sccountsdiff.pl._figure import BLUE, GREEN, GREY, ORANGE, finish, own_axes
+from sccountsdiff.pl.figure import BLUE, GREEN, GREY, ORANGE, finish, own_axes
 
 GROUP_COLOURS = {"naive": GREY, "specialised": BLUE, "generative": ORANGE}
 MARKERS = "osD^vP*X<>ph"

@@ -8,8 +8,8 @@ import numpy as np
 from anndata import AnnData
 from matplotlib.axes import Axes
 
-from sccountsdiff.pl._figure import HEAT, finish, own_axes
-from sccountsdiff.pl._layers import spread_of, values_of
+from sccountsdiff.pl.figure import HEAT, finish, own_axes
+from sccountsdiff.pl.layers import spread_of, values_of
 
 
 def uncertainty(

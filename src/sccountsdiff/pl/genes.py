@@ -11,8 +11,8 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 
 from sccountsdiff.data.counts import get_matrix
-from sccountsdiff.pl._figure import BLUE, GREY, ORANGE, finish
-from sccountsdiff.pl._layers import note_of, spread_of, values_of
+from sccountsdiff.pl.figure import BLUE, GREY, ORANGE, finish
+from sccountsdiff.pl.layers import note_of, spread_of, values_of
 
 
 def gene_pair(

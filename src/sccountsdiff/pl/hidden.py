@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from matplotlib.axes import Axes
 
-from sccountsdiff.pl._figure import HEAT, finish, own_axes
+from sccountsdiff.pl.figure import HEAT, finish, own_axes
 
 
 def imputed_vs_truth(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sccountsdiff.pl._figure import colour, finish, own_axes
+from sccountsdiff.pl.figure import colour, finish, own_axes
 
 
 def calibration(

@@ -10,7 +10,7 @@ import torch
 from matplotlib.axes import Axes
 
 from sccountsdiff.diffusion import Schedule, get_schedule
-from sccountsdiff.pl._figure import colour, finish, own_axes
+from sccountsdiff.pl.figure import colour, finish, own_axes
 
 TIMES = np.linspace(0, 1, 501)
 NAMES = ("cosine", "fisher")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from sccountsdiff.pl._figure import colour, finish, own_axes
+from sccountsdiff.pl.figure import colour, finish, own_axes
 
 
 def sweep(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
-from sccountsdiff.pl._figure import BLUE, ORANGE, finish, own_axes
+from sccountsdiff.pl.figure import BLUE, ORANGE, finish, own_axes
 
 if TYPE_CHECKING:
     from sccountsdiff.model import CountsDiffImputer

@@ -16,7 +16,7 @@ from matplotlib.colors import FuncNorm
 
 from sccountsdiff.diffusion import thin
 from sccountsdiff.module import OBSERVED_KEY
-from sccountsdiff.pl._figure import HEAT, ORANGE, finish, own_axes
+from sccountsdiff.pl.figure import HEAT, ORANGE, finish, own_axes
 
 if TYPE_CHECKING:
     from sccountsdiff.model import CountsDiffImputer
@@ -181,7 +181,7 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
     rows = np.array([cell])
     _, tensors = model._source(rows=rows).read(rows, OBSERVED_KEY)
     seen = model.module.read(tensors)  # the model's own word on what is missing
-    return seen["x0"].masked_fill(seen["absent"], torch.nan)[0].cpu().numpy(), int(cell)
+    return seen["x0"].masked_fill(seen["missing"], torch.nan)[0].cpu().numpy(), int(cell)
 
 
 def _rows(model: CountsDiffImputer, counts: np.ndarray, genes: Sequence[str] | None) -> np.ndarray:

@@ -7,9 +7,9 @@ from anndata import AnnData
 from scipy.special import expit
 from scipy.stats import nbinom
 
-from sccountsdiff.benchmark.baselines._torch import Batch
 from sccountsdiff.benchmark.baselines.dca import DCA
 from sccountsdiff.benchmark.baselines.depth import batch_depth
+from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 SMALL = {"max_epochs": 40, "lr": 5e-3, "n_warmup_steps": 10}
 

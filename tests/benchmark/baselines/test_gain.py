@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.special import log_expit
 
-from sccountsdiff.benchmark.baselines._torch import Batch
 from sccountsdiff.benchmark.baselines.gain import DISCRIMINATOR, GAIN, GENERATOR, discriminator_loss, generator_loss
+from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 SMALL = {"n_hidden": 64, "lr": 5e-3, "n_warmup_steps": 10, "batch_size": 32}
 

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff.benchmark._masked_diffusion import MASK, State, remasking_rates, sample_masked
-from sccountsdiff.benchmark.baselines._count_classes import CountClasses
-from sccountsdiff.benchmark.baselines._torch import Batch
 from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.count_classes import CountClasses
 from sccountsdiff.benchmark.baselines.remdm import ReMDM
+from sccountsdiff.benchmark.baselines.torch_training import Batch
+from sccountsdiff.benchmark.masked_diffusion import MASK, State, remasking_rates, sample_masked
 from sccountsdiff.diffusion import reverse_walk
 
 N = 8_000

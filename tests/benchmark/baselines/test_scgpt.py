@@ -11,12 +11,12 @@ from anndata import AnnData
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sccountsdiff.benchmark.baselines._masking import hide, pack
-from sccountsdiff.benchmark.baselines._scgpt import Checkpoint, SCGPTTransformer
-from sccountsdiff.benchmark.baselines._torch import Batch
-from sccountsdiff.benchmark.baselines._values import BinnedValues, LogValues
 from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.masking import hide, pack
 from sccountsdiff.benchmark.baselines.scgpt import SCGPT, SCGPTPretrained
+from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
+from sccountsdiff.benchmark.baselines.torch_training import Batch
+from sccountsdiff.benchmark.baselines.value_transforms import BinnedValues, LogValues
 
 SMALL = {"n_hidden": 8, "n_heads": 2, "n_layers": 1, "max_epochs": 1}
 SIZES = {"embsize": 16, "nheads": 2, "d_hid": 24, "nlayers": 2}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.benchmark.baselines._gaussian import add_noise, draw, reverse_step, signal_shares
-from sccountsdiff.benchmark.baselines._torch import Batch
+from sccountsdiff.benchmark.baselines.gaussian_diffusion import add_noise, draw, reverse_step, signal_shares
 from sccountsdiff.benchmark.baselines.scidpms import ScIDPMs
+from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 N = 20_000
 

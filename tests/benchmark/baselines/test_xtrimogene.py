@@ -8,8 +8,8 @@ from anndata import AnnData
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sccountsdiff.benchmark.baselines._torch import Batch
 from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.torch_training import Batch
 from sccountsdiff.benchmark.baselines.xtrimogene import AutoDiscretization, XTrimoGene, _linear_attention
 
 SMALL = {"n_hidden": 8, "n_decoder_hidden": 8, "n_layers": 1, "n_bins": 10, "max_epochs": 1}

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
-from sccountsdiff.benchmark.baselines._joint import JointBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.joint import JointBaseline
 
 TARGET_DEPTH = 1e4
 """Counts per cell before the logarithm is taken, as in the original."""

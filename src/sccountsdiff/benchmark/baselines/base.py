@@ -12,8 +12,8 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff._registry import Registry
-from sccountsdiff.benchmark._optional import missing_packages
+from sccountsdiff.benchmark.optional import missing_packages
+from sccountsdiff.registry import Registry
 
 GROUPS = ["naive", "specialised", "generative"]
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")

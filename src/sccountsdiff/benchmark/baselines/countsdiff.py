@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines._covariates import kinds
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
+from sccountsdiff.benchmark.baselines.covariate_codes import kinds
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.model import CountsDiffImputer
 
 

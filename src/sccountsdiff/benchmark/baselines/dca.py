@@ -11,9 +11,9 @@ from scvi.distributions import ZeroInflatedNegativeBinomial
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 
 MEAN_RANGE = (1e-5, 1e6)
 DISPERSION_RANGE = (1e-4, 1e4)

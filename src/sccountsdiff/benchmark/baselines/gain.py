@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 
 DISCRIMINATOR, GENERATOR = 0, 1
 NOISE = 0.01

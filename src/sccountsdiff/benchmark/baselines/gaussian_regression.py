@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.extmath import randomized_svd
 
-from sccountsdiff.benchmark.baselines._covariates import kinds
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
+from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.baselines.naive import ConditionalMean
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot, softplus
 
-from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 
 LEAST = 1e-4  # least rate and least variance, relative to those of the gene
 

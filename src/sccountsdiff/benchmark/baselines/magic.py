@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
-from sccountsdiff.benchmark.baselines._joint import JointBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.joint import JointBaseline
 
 
 def diffusion_operator(

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark._masked_diffusion import MASK, REMASKING, Remasking, sample_masked
-from sccountsdiff.benchmark.baselines._count_classes import CountClasses
-from sccountsdiff.benchmark.baselines._covariates import CovariateEmbedding
-from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
+from sccountsdiff.benchmark.baselines.count_classes import CountClasses
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateEmbedding
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.masked_diffusion import MASK, REMASKING, Remasking, sample_masked
 from sccountsdiff.diffusion import reverse_walk
 from sccountsdiff.nn.mlp import AdaptiveBlock
 

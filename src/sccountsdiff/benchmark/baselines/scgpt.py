@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark.baselines._masking import MaskedAutoEncoder, hide, pack
-from sccountsdiff.benchmark.baselines._scgpt import Checkpoint, SCGPTTransformer
-from sccountsdiff.benchmark.baselines._torch import Batch, Network
-from sccountsdiff.benchmark.baselines._values import BinnedValues, LogValues
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
+from sccountsdiff.benchmark.baselines.value_transforms import BinnedValues, LogValues
 
 CLS_VALUE = -2.0  # what the released model has in place of a value of <cls>
 

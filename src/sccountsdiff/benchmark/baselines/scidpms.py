@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from sccountsdiff.benchmark.baselines._gaussian import add_noise, draw, signal_shares
-from sccountsdiff.benchmark.baselines._torch import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+from sccountsdiff.benchmark.baselines.gaussian_diffusion import add_noise, draw, signal_shares
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 from sccountsdiff.nn import TimeEmbedding
 
 N_CHANNELS = 4

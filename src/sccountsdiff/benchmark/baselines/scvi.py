@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._scvi import fit_scvi
-from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines._covariates import CovariateCoder
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.metrics.inputs import blocks
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.scvi_training import fit_scvi
+from sccountsdiff.benchmark.seeding import global_seed
 
 logger = logging.getLogger("sccountsdiff")
 

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 
-from sccountsdiff.benchmark.baselines._joint import JointBaseline
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.joint import JointBaseline
 
 
 @register_baseline

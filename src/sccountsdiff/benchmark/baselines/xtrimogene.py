@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark.baselines._masking import MaskedAutoEncoder, hide, pack
-from sccountsdiff.benchmark.baselines._torch import Batch, Network
-from sccountsdiff.benchmark.baselines._values import LogValues
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
+from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 
 @register_baseline

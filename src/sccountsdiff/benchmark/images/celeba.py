@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, CountImages, Splits
+from sccountsdiff.benchmark.optional import optional_import
 
 CROP, SIZE = 178, 64
 FOLDER, ATTRIBUTES, PARTITION = "img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt"

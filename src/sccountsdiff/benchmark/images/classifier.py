@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sccountsdiff.benchmark._seeding import global_seed
 from sccountsdiff.benchmark.images.data import CountImages, first_images
+from sccountsdiff.benchmark.seeding import global_seed
 
 
 class Classifier(nn.Module):

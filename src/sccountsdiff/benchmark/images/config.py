@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.network import HEADS
+from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import get_schedule
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 IMAGE_SETS: Registry = Registry("image set")
 """Functions ``(path, download) -> Splits`` by name."""

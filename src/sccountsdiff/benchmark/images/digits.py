@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, ArrayImages, Splits
+from sccountsdiff.benchmark.optional import optional_import
 
 N_TRAIN = 1500
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from sccountsdiff.benchmark.images.generation import generate
-from sccountsdiff.benchmark.images.pictures import save_grid
+from sccountsdiff.benchmark.images.plots import save_grid
 from sccountsdiff.benchmark.images.scores import Judge
 from sccountsdiff.benchmark.images.training import Evaluate, ImageDiffusion
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sccountsdiff.benchmark._optional import optional_import
+from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import Prediction, Schedule
 
 HEADS = ("share", "softplus")

@@ -17,7 +17,7 @@ from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import Splits, first_images
 from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.inception import load_inception
-from sccountsdiff.benchmark.images.pictures import plot_histories
+from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import Judge
 from sccountsdiff.benchmark.images.studies import Trial

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark._optional import optional_import
 from sccountsdiff.benchmark.images.data import CountImages
+from sccountsdiff.benchmark.optional import optional_import
 
 LEAST_LOGIT = -60.0
 """Class scores this far below the best one count as this far: beyond, softmax underflows and the score is not a number."""

@@ -18,7 +18,7 @@ from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
 from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.generation import generate
-from sccountsdiff.benchmark.images.pictures import plot_histories, save_grid
+from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import Judge
 from sccountsdiff.benchmark.images.training import ImageDiffusion, train
 

@@ -16,12 +16,12 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._seeding import global_seed
 from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import CountImages, Splits, pixel_moments
 from sccountsdiff.benchmark.images.network import ImageDenoiser
 from sccountsdiff.benchmark.images.stream import StepBatches
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.diffusion import Prediction, count_loss, get_schedule, thin
 from sccountsdiff.training import BestAverage, warm_up_and_decay
 

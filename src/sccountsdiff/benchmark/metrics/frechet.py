@@ -11,10 +11,10 @@ import pandas as pd
 from anndata import AnnData
 from scipy import linalg, sparse
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._scvi import fit_scvi
-from sccountsdiff.benchmark._seeding import global_seed
 from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.scvi_training import fit_scvi
+from sccountsdiff.benchmark.seeding import global_seed
 
 if TYPE_CHECKING:
     from scvi.model import SCVI

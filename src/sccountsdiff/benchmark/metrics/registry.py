@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 Direction = Literal["lower", "higher", "zero"]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from sccountsdiff.benchmark import sweeps
-from sccountsdiff.benchmark._results import label
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
 from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas, load_atlas
 from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row, countsdiff_settings
+from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.run import run
 
 METRICS = (

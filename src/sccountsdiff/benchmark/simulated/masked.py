@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark._masked_diffusion import MASK, State, masked_step
+from sccountsdiff.benchmark.masked_diffusion import MASK, State, masked_step
 from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP, n_parameters
 from sccountsdiff.diffusion import reverse_walk
 

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark._seeding import global_seed
+from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.benchmark.simulated.countsdiff import CountsDiffusion
 from sccountsdiff.benchmark.simulated.data import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.gaussian import GaussianDiffusion

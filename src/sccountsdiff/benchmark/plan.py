@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sccountsdiff.benchmark._optional import missing_packages
-from sccountsdiff.benchmark._results import label
-from sccountsdiff.benchmark._scoring import NEEDS_LABELS, NEEDS_TRAINING, available
 from sccountsdiff.benchmark.baselines import Baseline, get_baseline
 from sccountsdiff.benchmark.datasets import Dataset, load_dataset
 from sccountsdiff.benchmark.downstream import PACKAGES
 from sccountsdiff.benchmark.metrics import METRICS, Metric, get_metric
 from sccountsdiff.benchmark.missingness import MISSINGNESS, Missingness, Molecules, get_missingness
+from sccountsdiff.benchmark.optional import missing_packages
+from sccountsdiff.benchmark.results import label
+from sccountsdiff.benchmark.scoring import NEEDS_LABELS, NEEDS_TRAINING, available
 
 logger = logging.getLogger("sccountsdiff")
 

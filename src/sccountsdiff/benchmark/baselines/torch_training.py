@@ -16,10 +16,10 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._seeding import global_seed
-from sccountsdiff.benchmark.baselines._covariates import CovariateCoder
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
 VALIDATION = "validation_loss"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from sccountsdiff.benchmark._optional import optional_import
+from sccountsdiff.benchmark.optional import optional_import
 
 
 def save_grid(

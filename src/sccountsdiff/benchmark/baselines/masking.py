@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines._torch import TorchBaseline
 from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.torch_training import TorchBaseline
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark.baselines._covariates import kinds
+from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 
 
 def describe(thing: Any) -> dict[str, Any]:

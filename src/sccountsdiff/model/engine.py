@@ -11,10 +11,10 @@ import torch
 from anndata import AnnData
 from tqdm.auto import tqdm
 
-from sccountsdiff.data.loading import CellSource
+from sccountsdiff.data.source import CellSource
 from sccountsdiff.data.splitting import row_blocks
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED
-from sccountsdiff.model.sampler import Sampler, choose_batch_size, make_generator
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED
+from sccountsdiff.model.settings import Sampler, choose_batch_size, make_generator
 from sccountsdiff.module import OBSERVED_KEY
 
 _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
@@ -23,12 +23,12 @@ Indices: TypeAlias = "Sequence[int] | Sequence[str] | Sequence[bool] | np.ndarra
 """Cells by position, by name, as a slice, or as a boolean for each cell."""
 
 ChooseSites = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""From rows, counts of the model's genes and which are absent, to which are to be filled in."""
+"""From rows, counts of the model's genes and which are missing, to which are to be filled in."""
 
 
-def choose_everything(rows: np.ndarray, counts: np.ndarray, absent: np.ndarray) -> np.ndarray:
+def choose_everything(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """All entries are to be filled in."""
-    return np.ones(absent.shape, dtype=bool)
+    return np.ones(missing.shape, dtype=bool)
 
 
 class FillMixin:
@@ -57,8 +57,8 @@ class FillMixin:
         for number, block in self._blocks(rows, batch_size, silent, what):
             counts, tensors = source.read(block, OBSERVED_KEY)
             cells = self.module.read(tensors)
-            x0, absent = cells["x0"], cells["absent"]
-            filled = choose(block, source.select(counts), absent.cpu().numpy())
+            x0, missing = cells["x0"], cells["missing"]
+            filled = choose(block, source.select(counts), missing.cpu().numpy())
             sites = torch.from_numpy(filled).to(device)
             entries = sites.flatten().nonzero()[:, 0]
             fold_of = _folds(sites.shape, n_folds, make_generator(device, seed, number, _FOLDS))[entries]
@@ -68,7 +68,7 @@ class FillMixin:
                 if len(members) == 0:
                     continue
                 places = entries[members]
-                status = torch.full_like(x0, KNOWN).masked_fill(absent, ABSENT)
+                status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
                 status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
                 for k in range(n_samples):
                     generator = make_generator(device, seed, number, k, fold)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-KNOWN, NOISED, ABSENT = 1.0, 0.0, -1.0
+OBSERVED, NOISED, MISSING = 1.0, 0.0, -1.0
 """Status of an entry as the network sees it: given as it is, noised to level p(t), or not there at all."""
 
 
@@ -65,9 +65,9 @@ class Denoiser(Protocol):
         Parameters
         ----------
         x
-            Counts, ``(cells, genes)``: clean where known, noised to level p(t) elsewhere, 0 where absent.
+            Counts, ``(cells, genes)``: clean where known, noised to level p(t) elsewhere, 0 where missing.
         status
-            :data:`KNOWN`, :data:`NOISED` or :data:`ABSENT` for each entry.
+            :data:`OBSERVED`, :data:`NOISED` or :data:`MISSING` for each entry.
         t
             Time of each cell, ``(cells,)``.
         null

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from sccountsdiff.data.loading import Cells, CellSource, find_cells, make_source, match_genes
+from sccountsdiff.data.source import Cells, CellSource, find_cells, make_source, match_genes
 
 GENES = ["a", "b", "c", "d"]
 FORMATS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array]

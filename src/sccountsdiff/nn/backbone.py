@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from sccountsdiff._registry import Registry
+from sccountsdiff.registry import Registry
 
 _BACKBONES = Registry("backbone")
 

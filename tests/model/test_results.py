@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sccountsdiff.model.canvas import Canvas
+from sccountsdiff.model.results import Canvas
 
 
 def collect(matrix, is_sparse, n_rows=7, order=None):

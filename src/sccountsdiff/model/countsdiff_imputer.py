@@ -18,17 +18,16 @@ from scvi import REGISTRY_KEYS, settings
 from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 from scvi.train import Trainer
 
-from sccountsdiff._compat import field_state, is_mudata_setup, setup_args
+from sccountsdiff.checks import check_keywords, check_number, keywords_of, whole_number
+from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.covariates import location_and_scale
-from sccountsdiff.data.loading import Cells, CellSource, find_cells, make_source
+from sccountsdiff.data.source import Cells, CellSource, find_cells, make_source
 from sccountsdiff.data.splitting import split_cells
 from sccountsdiff.data.statistics import expressed_genes, gene_means
 from sccountsdiff.diffusion import Schedule
-from sccountsdiff.diffusion.checks import whole_number
-from sccountsdiff.model.arguments import check_keywords, check_number, keywords_of
-from sccountsdiff.model.expect import ExpectMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
+from sccountsdiff.model.predict import ExpectMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, get_backbone

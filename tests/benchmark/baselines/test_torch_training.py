@@ -10,9 +10,9 @@ import torch
 from anndata import AnnData
 from torch import nn
 
-from sccountsdiff.benchmark.baselines._covariates import CovariateCoder, CovariateEmbedding
-from sccountsdiff.benchmark.baselines._torch import Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder, CovariateEmbedding
 from sccountsdiff.benchmark.baselines.depth import batch_depth, depth_factor
+from sccountsdiff.benchmark.baselines.torch_training import Network, TorchBaseline
 
 
 class Scalars(Network):

@@ -11,6 +11,7 @@ import torch
 from scvi import settings
 from torch import Tensor
 
+from sccountsdiff.checks import check_number, one_of, whole_number
 from sccountsdiff.diffusion import (
     ROUNDINGS,
     Attrition,
@@ -20,11 +21,9 @@ from sccountsdiff.diffusion import (
     reverse_walk,
     sample,
 )
-from sccountsdiff.diffusion.checks import one_of, whole_number
 from sccountsdiff.diffusion.guidance import check_guidance
 from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
 from sccountsdiff.diffusion.sampling import FINALS
-from sccountsdiff.model.arguments import check_number
 from sccountsdiff.module import CountsDiffModule
 
 logger = logging.getLogger("sccountsdiff")

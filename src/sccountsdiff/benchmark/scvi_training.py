@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sccountsdiff.benchmark._quiet import quiet
-from sccountsdiff.benchmark._seeding import global_seed
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.seeding import global_seed
 
 if TYPE_CHECKING:
     from anndata import AnnData

@@ -10,13 +10,12 @@ import torch
 from anndata import AnnData
 from mudata import MuData
 
-from sccountsdiff.data.wording import suggestion
-from sccountsdiff.diffusion import ABSENT, KNOWN, NOISED, guide, log_likelihood
-from sccountsdiff.diffusion.checks import whole_number
+from sccountsdiff.checks import check_number, whole_number
+from sccountsdiff.data.messages import suggestion
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, guide, log_likelihood
 from sccountsdiff.diffusion.rounding import checked_mean
-from sccountsdiff.model.arguments import check_number
-from sccountsdiff.model.fill import FillMixin, Indices, choose_everything, unique_rows
-from sccountsdiff.model.sampler import Sampler, choose_seed, make_generator
+from sccountsdiff.model.engine import FillMixin, Indices, choose_everything, unique_rows
+from sccountsdiff.model.settings import Sampler, choose_seed, make_generator
 from sccountsdiff.module import OBSERVED_KEY
 
 N_CHAINS, N_STEPS = 5, 15
@@ -84,16 +83,16 @@ class ExpectMixin(FillMixin):
         with torch.inference_mode():
             for number, block in self._blocks(rows, batch_size, silent, "Denoising"):
                 cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
-                x0, absent = cells["x0"], cells["absent"]
+                x0, missing = cells["x0"], cells["missing"]
                 covariates = cells["categories"], cells["continuous"]
-                if absent.any():
-                    # What the network says of absent entries was never trained. So they are predicted as hidden ones,
+                if missing.any():
+                    # What the network says of missing entries was never trained. So they are predicted as hidden ones,
                     # at the depth of their cell, and the completed cell is what is read as a thinned one: observed and
                     # missing entries then grow alike, whatever depth the model believes in.
-                    status = torch.full_like(x0, KNOWN).masked_fill(absent, NOISED)
+                    status = torch.full_like(x0, OBSERVED).masked_fill(missing, NOISED)
                     generators = (make_generator(x0.device, SEED, number, k) for k in range(n_chains))
                     expected = sum(sampler.draw(x0, status, *covariates, g) for g in generators) / n_chains
-                    x0 = torch.where(absent, expected, x0)
+                    x0 = torch.where(missing, expected, x0)
                 t = torch.full((len(x0),), float(time), device=x0.device)
                 denoise = guide(self.module.denoise_with(*covariates), guidance)
                 deeper = x0 + checked_mean(denoise(x0, torch.full_like(x0, NOISED), t))
@@ -235,7 +234,7 @@ class ExpectMixin(FillMixin):
                         guide(self.module.denoise_with(cells["categories"], cells["continuous"]), 1.0),
                         self.module.schedule,
                         cells["x0"],
-                        torch.full_like(cells["x0"], NOISED).masked_fill(cells["absent"], ABSENT),
+                        torch.full_like(cells["x0"], NOISED).masked_fill(cells["missing"], MISSING),
                         n_times=n_times,
                         generator=make_generator(self.module.device, seed, number),
                     )

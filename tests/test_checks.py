@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sccountsdiff.model.arguments import check_keywords, check_number, keywords_of
+from sccountsdiff.checks import check_keywords, check_number, keywords_of
 
 
 @pytest.mark.parametrize("value", [3, 2.5, np.float32(2.5), np.int64(3)])

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from sccountsdiff.data.counts import check_counts, find_count_layers, get_matrix
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
+from sccountsdiff.data.messages import matrix_name, some_of
 from sccountsdiff.data.missing import check_mask
 from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, read_rows
-from sccountsdiff.data.wording import matrix_name, some_of
 
 if TYPE_CHECKING:
     from mudata import MuData
