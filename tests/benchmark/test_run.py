@@ -227,21 +227,21 @@ def test_the_paper_shows_and_hides_only_what_it_believes(data):
                 silent=True,
             )  # fmt: skip
     valid = pd.DataFrame(valid_sites(data.adata.X, data.adata.obs["type"]), index=data.adata.obs_names)
-    (train, cells, everywhere), _, (train_paper, cells_paper, believed), (train_plain, cells_plain, sites_plain) = seen
+    (train, cells, everywhere), _, (train_paper, cells_paper, observed), (train_plain, cells_plain, sites_plain) = seen
     valid_train = valid.loc[train.covariates.index].to_numpy()
     valid_test = valid.loc[cells.covariates.index].to_numpy()
     assert not valid_train.all() and not valid_test.all()
     assert train.observed.all() and (cells.observed == ~everywhere).all()
     np.testing.assert_array_equal(train_paper.observed, valid_train)
-    np.testing.assert_array_equal(believed, everywhere & valid_test)
-    np.testing.assert_array_equal(cells_paper.observed, valid_test & ~believed)
+    np.testing.assert_array_equal(observed, everywhere & valid_test)
+    np.testing.assert_array_equal(cells_paper.observed, valid_test & ~observed)
     # A method that cannot make the difference gets zeros as zeros.
     assert train_plain.observed.all() and (cells_plain.observed == ~sites_plain).all()
-    np.testing.assert_array_equal(sites_plain, believed)
+    np.testing.assert_array_equal(sites_plain, observed)
 
 
 def test_hidden_counts_do_not_say_which_genes_are_silent():
-    """A gene that is silent in the training cells of a type is believed there, whatever a hidden count of it is."""
+    """A gene that is silent in the training cells of a type is observed there, whatever a hidden count of it is."""
     rng = np.random.default_rng(1)
     train, test = (AnnData(rng.poisson(3, (n, 3)).astype(np.float32), obs={"type": ["a"] * n}) for n in (6, 2))
     train.X[:, 0] = 0
@@ -250,11 +250,11 @@ def test_hidden_counts_do_not_say_which_genes_are_silent():
     split = scoring.Split(train, test, "type", 0, "paper")
     other = scoring.Split(train, test.copy(), "type", 0, "paper")
     other.test.X[0, 0] = 0
-    np.testing.assert_array_equal(split.believed[0], other.believed[0])
-    assert split.believed[0][:, 0].all() and not split.believed[0][0, 1]
+    np.testing.assert_array_equal(split.observed[0], other.observed[0])
+    assert split.observed[0][:, 0].all() and not split.observed[0][0, 1]
     sites = split.sites(MCAR(1.0))
     assert sites[0, 0] and not sites[1, 0], "what is hidden is for all cells to say"
-    assert not (sites & ~split.believed[1]).any()
+    assert not (sites & ~split.observed[1]).any()
 
 
 def test_results_go_by_what_the_embedder_is_not_by_how_it_is_spelt(data, tmp_path, monkeypatch):

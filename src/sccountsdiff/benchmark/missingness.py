@@ -266,7 +266,7 @@ class MNARHigh(_MNAR):
 
 
 def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
-    """Entries whose value is believed (Algorithm 1 of scIDPMs): a protocol in which other zeros are dropouts.
+    """Entries that count as observed (Algorithm 1 of scIDPMs): a protocol in which other zeros are missing.
 
     Believed are all positive counts, and the zeros of genes that are silent in all cells of the same type. A zero of a
     gene that other cells of the type express is taken for a dropout.
@@ -280,7 +280,7 @@ def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
 
     Returns
     -------
-    Boolean matrix (cells, genes), ``True`` = believed, to be given as ``valid`` to a pattern.
+    Boolean matrix (cells, genes), ``True`` = observed, to be given as ``valid`` to a pattern.
 
     Examples
     --------

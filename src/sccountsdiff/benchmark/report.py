@@ -110,7 +110,7 @@ def _blocks(results: pd.DataFrame, axes: tuple[str, str]) -> Iterator[tuple[int,
         ),
     )
     for (dataset, protocol, pattern), part in summary.groupby(["dataset", "protocol", "missingness"], sort=False):
-        yield 2, f"{dataset}, {pattern}" + (", believed entries only" if protocol == "paper" else "")
+        yield 2, f"{dataset}, {pattern}" + (", observed entries only" if protocol == "paper" else "")
         by_group: dict[str, list[str]] = {group: [] for group in METRIC_GROUPS}
         for metric in dict.fromkeys(part["metric"]):
             by_group.setdefault(METRICS[metric].group if metric in METRICS else "other", []).append(metric)

@@ -290,7 +290,7 @@ def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _F
     error, usage = None, Usage()
     try:
         with measured() as usage:
-            method.fit(split.train, covariates=dataset.covariates, believed=split.believed[0], seed=split.seed)
+            method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
     except Exception as exception:
         error = message(exception)
         logger.warning("Method %s failed to fit. %s", method.name, error)
@@ -319,7 +319,7 @@ def _task(pattern: Missingness | Molecules, split: Split) -> Ask:
     def impute(method: Baseline | None, n: int) -> dict[str, np.ndarray]:
         if method is None:
             return {"imputed": split.truth, "sites": sites}
-        answer = method.impute(split.test, sites, n, seed=split.seed, believed=split.believed[1])
+        answer = method.impute(split.test, sites, n, seed=split.seed, observed=split.observed[1])
         if n == 1:
             return {"imputed": answer, "sites": sites}
         return {"imputed": answer.mean(axis=0), "sites": sites, "draws": answer[:, sites]}

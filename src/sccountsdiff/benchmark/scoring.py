@@ -90,15 +90,15 @@ class Split:
         return embed(self.truth, self.embedder, self.test.var_names)
 
     @cached_property
-    def believed(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def observed(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Entries of the training and of the test cells that are taken at face value; ``None`` for all.
 
         Which genes are silent in a type is for the training cells to say: hidden counts must not be told to a method.
         """
         if self.protocol == "all":
             return None, None
-        believed = self._valid(np.zeros_like(self.truth))
-        return believed[: self.train.n_obs], believed[self.train.n_obs :] | (self.truth > 0)
+        observed = self._valid(np.zeros_like(self.truth))
+        return observed[: self.train.n_obs], observed[self.train.n_obs :] | (self.truth > 0)
 
     def sites(self, pattern: Missingness) -> np.ndarray:
         """Entries of the test cells to hide; under the paper's protocol of those that all cells together believe."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sccountsdiff.registry import Registry
 
-_SCHEDULES = Registry("schedule")
+SCHEDULES = Registry("schedule")
 
 BLACKOUT_LOG_P_MIN = -15.0
 """Blackout's schedule runs from ``1 - p_min`` to ``p_min`` with ``p_min = exp(-15)``."""
@@ -116,7 +116,7 @@ def register_schedule(name: str):
     >>> get_schedule("quadratic")
     Quadratic(n_grid=None)
     """
-    return _SCHEDULES.register(name)
+    return SCHEDULES.register(name)
 
 
 def get_schedule(schedule: str | Schedule) -> Schedule:
@@ -141,7 +141,7 @@ def get_schedule(schedule: str | Schedule) -> Schedule:
         return schedule
     if not isinstance(schedule, str):
         raise TypeError(f"`schedule` must be a name or a Schedule, not {type(schedule).__name__}.")
-    return _SCHEDULES.get(schedule)()
+    return SCHEDULES.get(schedule)()
 
 
 @register_schedule("cosine")

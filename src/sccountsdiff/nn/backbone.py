@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sccountsdiff.registry import Registry
 
-_BACKBONES = Registry("backbone")
+BACKBONES = Registry("backbone")
 
 N_CHANNELS = 3
 """Input channels of each gene: its noised count, its known count (both scaled by depth, log1p), its status."""
@@ -73,7 +73,7 @@ def register_backbone(name: str):
     >>> get_backbone("wide") is Wide
     True
     """
-    return _BACKBONES.register(name)
+    return BACKBONES.register(name)
 
 
 def get_backbone(backbone: str | type[Backbone]) -> type[Backbone]:
@@ -98,4 +98,4 @@ def get_backbone(backbone: str | type[Backbone]) -> type[Backbone]:
         return backbone
     if not isinstance(backbone, str):
         raise TypeError(f"`backbone` must be a name or a subclass of Backbone, not {backbone!r}.")
-    return _BACKBONES.get(backbone)
+    return BACKBONES.get(backbone)

@@ -131,41 +131,41 @@ def test_what_a_method_is_shown(cells, sites):
 def test_what_is_not_believed_is_not_observed(cells, sites):
     train, test = cells[:60].copy(), cells[60:]
     rng = np.random.default_rng(3)
-    believed, believed_test = rng.random(train.shape) < 0.9, rng.random(test.shape) < 0.7
-    believed[:, 1] = False  # a gene and a cell with nothing left are taken as they are
-    believed[2] = False
-    expected = believed.copy()
+    observed, observed_test = rng.random(train.shape) < 0.9, rng.random(test.shape) < 0.7
+    observed[:, 1] = False  # a gene and a cell with nothing left are taken as they are
+    observed[2] = False
+    expected = observed.copy()
     expected[:, 1] = expected[2] = True
 
     class Masked(Dummy):
         uses_mask = True
 
-    method = Masked().fit(train, believed=believed)
+    method = Masked().fit(train, observed=observed)
     np.testing.assert_array_equal(method.trained_on.observed, expected)
     np.testing.assert_array_equal(method.trained_on.counts, np.where(expected, train.X, 0))
-    answer = method.impute(test, sites, believed=believed_test)
-    np.testing.assert_array_equal(method.observed, believed_test & ~sites)
-    np.testing.assert_array_equal(method.seen, np.where(believed_test & ~sites, test.X, 0))
+    answer = method.impute(test, sites, observed=observed_test)
+    np.testing.assert_array_equal(method.observed, observed_test & ~sites)
+    np.testing.assert_array_equal(method.seen, np.where(observed_test & ~sites, test.X, 0))
     np.testing.assert_array_equal(answer[~sites], test.X[~sites])
-    assert Dummy().fit(train, believed=believed).trained_on.observed.all()
-    for argument in (believed[:3], believed.astype(float)):
-        with pytest.raises(ValueError, match="believed must"):
-            Dummy().fit(train, believed=argument)
+    assert Dummy().fit(train, observed=observed).trained_on.observed.all()
+    for argument in (observed[:3], observed.astype(float)):
+        with pytest.raises(ValueError, match="observed must"):
+            Dummy().fit(train, observed=argument)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_learns_from_incomplete_cells(name, cells, sites):
-    """What is not believed has no influence on a method that says so, and all methods work with gaps."""
+    """What is not observed has no influence on a method that says so, and all methods work with gaps."""
     method = get_baseline(name)(**SMALL.get(name, {}))
-    believed = np.random.default_rng(4).random(cells.shape) < 0.7
-    options = {"covariates": ["type"], "believed": believed[:60]}
-    answer = method.fit(cells[:60], **options).impute(cells[60:], sites, believed=believed[60:])
+    observed = np.random.default_rng(4).random(cells.shape) < 0.7
+    options = {"covariates": ["type"], "observed": observed[:60]}
+    answer = method.fit(cells[:60], **options).impute(cells[60:], sites, observed=observed[60:])
     np.testing.assert_array_equal(answer[~sites], cells[60:].X[~sites])
     if method.uses_mask:
         other = cells.copy()
-        other.X[~believed] = 999
+        other.X[~observed] = 999
         again = get_baseline(name)(**SMALL.get(name, {})).fit(other[:60], **options)
-        np.testing.assert_array_equal(again.impute(other[60:], sites, believed=believed[60:])[sites], answer[sites])
+        np.testing.assert_array_equal(again.impute(other[60:], sites, observed=observed[60:])[sites], answer[sites])
 
 
 def test_large_integers_survive():

@@ -86,10 +86,10 @@ def test_settings_of_the_paper():
 
 def test_gaps_only_in_imputation_are_refused(cells):
     method = CountsDiff(max_epochs=1, n_steps=2, model_kwargs={"n_hidden": 8}).fit(cells[:240])
-    believed = np.ones((60, 15), dtype=bool)
-    believed[0, 1] = False
-    with pytest.raises(ValueError, match="give believed to fit"):
-        method.impute(cells[240:], np.zeros((60, 15), dtype=bool), believed=believed)
+    observed = np.ones((60, 15), dtype=bool)
+    observed[0, 1] = False
+    with pytest.raises(ValueError, match="give observed to fit"):
+        method.impute(cells[240:], np.zeros((60, 15), dtype=bool), observed=observed)
 
 
 def test_draws_beat_the_gene_mean(low_rank):

@@ -62,12 +62,12 @@ def test_hidden_entries_are_gaps_in_a_scaled_table(package, cells):
 
 
 def test_entries_that_are_not_believed_are_gaps_too(package, cells):
-    believed = np.ones((40, 4), dtype=bool)
-    believed[5, 2] = False
-    method = ForestDiffusion().fit(cells, believed=believed)
-    np.testing.assert_array_equal(np.isnan(method.model.table), ~believed)
-    method.impute(cells, np.zeros((40, 4), dtype=bool), believed=believed)
-    np.testing.assert_array_equal(np.isnan(method.model.shown), ~believed)
+    observed = np.ones((40, 4), dtype=bool)
+    observed[5, 2] = False
+    method = ForestDiffusion().fit(cells, observed=observed)
+    np.testing.assert_array_equal(np.isnan(method.model.table), ~observed)
+    method.impute(cells, np.zeros((40, 4), dtype=bool), observed=observed)
+    np.testing.assert_array_equal(np.isnan(method.model.shown), ~observed)
 
 
 def test_covariates_keep_the_columns_of_training(package, cells):
@@ -173,11 +173,11 @@ def test_a_single_cell_with_nothing_hidden(fitted):
 def test_learns_from_cells_with_gaps(fitted):
     cells, _ = fitted
     rng = np.random.default_rng(3)
-    believed = rng.random((260, 5)) < 0.9
-    method = ForestDiffusion(**SMALL).fit(cells[:200], believed=believed[:200], seed=0)
+    observed = rng.random((260, 5)) < 0.9
+    method = ForestDiffusion(**SMALL).fit(cells[:200], observed=observed[:200], seed=0)
     sites = np.zeros((60, 5), dtype=bool)
     sites[:, 2] = True
-    mean = method.impute(cells[200:], sites, n_samples=5, believed=believed[200:]).mean(axis=0)
+    mean = method.impute(cells[200:], sites, n_samples=5, observed=observed[200:]).mean(axis=0)
     truth = cells.X[200:, 2]
     error = np.sqrt(np.mean((mean[:, 2] - truth) ** 2))
     assert error < 0.85 * np.sqrt(np.mean((cells.X[:200, 2].mean() - truth) ** 2))

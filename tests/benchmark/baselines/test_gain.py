@@ -129,11 +129,11 @@ def test_answers_follow_the_depth(method, low_rank):
 
 def test_training_on_cells_with_gaps(low_rank):
     rng = np.random.default_rng(0)
-    believed = rng.random(low_rank.train.shape) < 0.8
-    method = GAIN(max_epochs=2, **SMALL).fit(low_rank.train, believed=believed)
-    expected = np.mean(low_rank.train.X, axis=0, where=believed)
+    observed = rng.random(low_rank.train.shape) < 0.8
+    method = GAIN(max_epochs=2, **SMALL).fit(low_rank.train, observed=observed)
+    expected = np.mean(low_rank.train.X, axis=0, where=observed)
     np.testing.assert_allclose(method.network.mean, expected, rtol=1e-5)
-    answer = method.impute(low_rank.test, low_rank.sites, believed=rng.random(low_rank.test.shape) < 0.8)
+    answer = method.impute(low_rank.test, low_rank.sites, observed=rng.random(low_rank.test.shape) < 0.8)
     assert np.isfinite(answer).all()
 
 

@@ -132,9 +132,9 @@ def test_missing_entries_do_not_matter(low_rank, fitted, kind):
             "more entries, less likely"
         )
     # Moments of the genes are over observed entries as well.
-    believed = np.random.default_rng(0).random(low_rank.train.shape) < 0.7
-    moments = network_of(kind, np.where(believed, low_rank.train.X, 0), believed)
-    np.testing.assert_allclose(moments.count_mean, np.mean(low_rank.train.X, axis=0, where=believed), rtol=1e-4)
+    observed = np.random.default_rng(0).random(low_rank.train.shape) < 0.7
+    moments = network_of(kind, np.where(observed, low_rank.train.X, 0), observed)
+    np.testing.assert_allclose(moments.count_mean, np.mean(low_rank.train.X, axis=0, where=observed), rtol=1e-4)
 
 
 @BOTH
@@ -154,9 +154,9 @@ def test_draws_spread_around_the_answer(low_rank, fitted, kind):
 @BOTH
 def test_training_on_cells_with_gaps(low_rank, kind):
     rng = np.random.default_rng(0)
-    believed = rng.random(low_rank.train.shape) < 0.8
-    method = kind(max_epochs=2, **SMALL).fit(low_rank.train, believed=believed)
-    answer = method.impute(low_rank.test, low_rank.sites, believed=rng.random(low_rank.test.shape) < 0.8)
+    observed = rng.random(low_rank.train.shape) < 0.8
+    method = kind(max_epochs=2, **SMALL).fit(low_rank.train, observed=observed)
+    answer = method.impute(low_rank.test, low_rank.sites, observed=rng.random(low_rank.test.shape) < 0.8)
     assert np.isfinite(answer).all()
 
 

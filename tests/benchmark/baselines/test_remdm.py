@@ -230,13 +230,13 @@ SMALL = {"n_hidden": 64, "n_layers": 1, "max_epochs": 25, "batch_size": 32, "lr"
 
 
 def test_beats_the_mean_of_the_gene_also_when_entries_are_not_believed(low_rank):
-    believed = np.random.default_rng(0).random(low_rank.train.shape) < 0.8
-    method = ReMDM(**SMALL).fit(low_rank.train, covariates="type", believed=believed)
+    observed = np.random.default_rng(0).random(low_rank.train.shape) < 0.8
+    method = ReMDM(**SMALL).fit(low_rank.train, covariates="type", observed=observed)
     test = np.random.default_rng(1).random(low_rank.test.shape) < 0.8
-    rmse = lambda sites, method=method, believed=None: np.sqrt(
-        np.mean((method.impute(low_rank.test, sites, 10, believed=believed).mean(0) - low_rank.test.X)[sites] ** 2)
+    rmse = lambda sites, method=method, observed=None: np.sqrt(
+        np.mean((method.impute(low_rank.test, sites, 10, observed=observed).mean(0) - low_rank.test.X)[sites] ** 2)
     )
-    assert rmse(low_rank.sites, believed=test) < 0.8 * low_rank.rmse_of_gene_mean
+    assert rmse(low_rank.sites, observed=test) < 0.8 * low_rank.rmse_of_gene_mean
 
     # With nothing observed only the covariates are left; without guidance, not even they.
     everything = np.ones_like(low_rank.sites)

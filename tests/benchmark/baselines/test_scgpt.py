@@ -262,17 +262,17 @@ def test_bad_checkpoints_are_named(released):
 
 
 def test_entries_that_are_not_believed_are_neither_input_nor_target(counts):
-    believed = np.random.default_rng(2).random(counts.shape) < 0.7
-    network = SCGPT(n_hidden=8)._network(as_cells(np.where(believed, counts, 0), believed)).eval()
+    observed = np.random.default_rng(2).random(counts.shape) < 0.7
+    network = SCGPT(n_hidden=8)._network(as_cells(np.where(observed, counts, 0), observed)).eval()
     losses = []
     for filler in (0.0, 50.0):
         torch.manual_seed(0)
-        x = torch.as_tensor(np.where(believed, counts, np.float32(filler)))
-        losses.append(network.loss(Batch(x, torch.as_tensor(believed), None, None, None)).item())
+        x = torch.as_tensor(np.where(observed, counts, np.float32(filler)))
+        losses.append(network.loss(Batch(x, torch.as_tensor(observed), None, None, None)).item())
     assert losses[0] == losses[1]
     cells = AnnData(counts)
-    method = SCGPT(**SMALL).fit(cells, believed=believed)
-    assert np.isfinite(method.impute(cells, ~believed, believed=believed)).all()
+    method = SCGPT(**SMALL).fit(cells, observed=observed)
+    assert np.isfinite(method.impute(cells, ~observed, observed=observed)).all()
 
 
 def test_loss_is_the_error_at_hidden_genes_at_the_depth_of_visible_ones(counts):

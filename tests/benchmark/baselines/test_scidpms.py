@@ -178,17 +178,17 @@ SMALL = {"n_hidden": 32, "group_size": 5, "max_epochs": 30, "batch_size": 32, "l
 
 
 def test_beats_the_mean_of_the_gene_also_when_entries_are_not_believed(low_rank):
-    believed = np.random.default_rng(0).random(low_rank.train.shape) < 0.8
-    method = ScIDPMs(**SMALL).fit(low_rank.train, believed=believed)
-    believed = np.random.default_rng(1).random(low_rank.test.shape) < 0.9
-    draws = method.impute(low_rank.test, low_rank.sites, n_samples=5, believed=believed)
+    observed = np.random.default_rng(0).random(low_rank.train.shape) < 0.8
+    method = ScIDPMs(**SMALL).fit(low_rank.train, observed=observed)
+    observed = np.random.default_rng(1).random(low_rank.test.shape) < 0.9
+    draws = method.impute(low_rank.test, low_rank.sites, n_samples=5, observed=observed)
     rmse = np.sqrt(np.mean((draws.mean(axis=0) - low_rank.test.X)[low_rank.sites] ** 2))
     assert rmse < 0.8 * low_rank.rmse_of_gene_mean
 
     # A median of imputations varies less than an imputation; about 0.55 of its standard deviation for five.
     spread = lambda draws: np.median(draws.std(axis=0)[low_rank.sites])
     method.n_imputations = 5
-    medians = method.impute(low_rank.test, low_rank.sites, n_samples=5, believed=believed)
+    medians = method.impute(low_rank.test, low_rank.sites, n_samples=5, observed=observed)
     assert 0.3 < spread(medians) / spread(draws) < 0.8
 
 

@@ -43,12 +43,12 @@ def test_regression_finds_a_linear_law_and_undoes_the_transforms():
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_entries_that_are_not_believed_are_not_learned_from(low_rank, method):
     train, test, sites = low_rank.train[:80, :12].copy(), low_rank.test[:20, :12], low_rank.sites[:20, :12]
-    believed = np.random.default_rng(1).random(train.shape) < 0.8
+    observed = np.random.default_rng(1).random(train.shape) < 0.8
     spoiled = train.copy()
-    spoiled.X[~believed] = 1000
+    spoiled.X[~observed] = 1000
     shown = np.random.default_rng(2).random(sites.shape) < 0.9
-    answer = method.fit(train, believed=believed).impute(test, sites, believed=shown)
-    np.testing.assert_array_equal(method.fit(spoiled, believed=believed).impute(test, sites, believed=shown), answer)
+    answer = method.fit(train, observed=observed).impute(test, sites, observed=shown)
+    np.testing.assert_array_equal(method.fit(spoiled, observed=observed).impute(test, sites, observed=shown), answer)
     assert np.abs(method.fit(train).impute(test, sites) - answer).max() > 0
 
 

@@ -185,13 +185,13 @@ def test_seeds_decide_training_and_leave_the_global_stream_alone(cells):
 
 
 def test_batches_are_the_cells(cells):
-    believed = np.random.default_rng(0).random(cells.shape) < 0.7
+    observed = np.random.default_rng(0).random(cells.shape) < 0.7
     method = Probe(loss=steady, batch_size=7, max_epochs=1, patience=None)
-    method.fit(cells, believed=believed, covariates=["type", "age"])
+    method.fit(cells, observed=observed, covariates=["type", "age"])
     batches = method.network.seen
     assert [len(batch) for batch in batches] == [7] * 7, "a last batch of one cell is left out"
     codes, scores, unseen = method.coder(cells.obs)
-    rows = np.column_stack([np.where(believed, cells.X, 0), believed, codes, scores, unseen])
+    rows = np.column_stack([np.where(observed, cells.X, 0), observed, codes, scores, unseen])
     shown = [
         np.column_stack([b.counts, b.observed, b.categories, b.continuous, b.unseen.numpy()[:, None]]) for b in batches
     ]

@@ -127,21 +127,21 @@ def test_attention_has_a_fast_kernel_and_empty_cells_work(counts):
 
 
 def test_loss_is_the_error_at_hidden_entries_zeros_and_others(counts):
-    """Not believed entries count for nothing; each hidden one as much as any other."""
-    believed = np.random.default_rng(2).random(counts.shape) < 0.7
-    network = network_of(np.where(believed, counts, 0), believed)
+    """Not observed entries count for nothing; each hidden one as much as any other."""
+    observed = np.random.default_rng(2).random(counts.shape) < 0.7
+    network = network_of(np.where(observed, counts, 0), observed)
     network.forward = lambda counts, visible: torch.zeros_like(counts)  # errors are the squared values then
     network.values.forward = lambda counts, visible: counts
     losses = []
     for seed in range(100):
         torch.manual_seed(seed)
-        x = torch.as_tensor(np.where(believed, counts, np.float32(1e3)))
-        losses.append(float(network.loss(Batch(x, torch.as_tensor(believed), None, None, None))))
-    expected = (counts[believed] ** 2).mean()
+        x = torch.as_tensor(np.where(observed, counts, np.float32(1e3)))
+        losses.append(float(network.loss(Batch(x, torch.as_tensor(observed), None, None, None))))
+    expected = (counts[observed] ** 2).mean()
     assert np.mean(losses) == pytest.approx(expected, abs=4.5 * np.std(losses) / np.sqrt(100))
     cells = AnnData(counts)
-    method = XTrimoGene(**SMALL).fit(cells, believed=believed)
-    assert np.isfinite(method.impute(cells, ~believed, believed=believed)).all()
+    method = XTrimoGene(**SMALL).fit(cells, observed=observed)
+    assert np.isfinite(method.impute(cells, ~observed, observed=observed)).all()
 
 
 def test_answers_follow_the_observed_depth(low_rank):

@@ -86,7 +86,7 @@ class Baseline(ABC):
     for all methods. A method only writes ``_fit`` and ``_impute``, and never sees a hidden value: hidden entries
     are 0 in what it gets, and so count in no library size.
 
-    Entries may also be *not believed*: zeros that the protocol of the paper takes for failures to detect. A method with
+    Entries may also be *missing*: zeros that the protocol of the paper takes for failures to detect. A method with
     ``uses_mask`` gets them as not observed, in training and in imputation; all others get them as the zeros they are.
 
     A method with ``denoises`` can also say what it expects of counts that it sees, see :meth:`denoise`.
@@ -147,7 +147,7 @@ class Baseline(ABC):
         *,
         layer: str | None = None,
         covariates: Sequence[str] | str = (),
-        believed: np.ndarray | None = None,
+        observed: np.ndarray | None = None,
         seed: int = 0,
     ) -> Baseline:
         """Learn from training cells.
@@ -160,9 +160,9 @@ class Baseline(ABC):
             Layer with the counts; ``X`` by default. The same layer is read by :meth:`impute`.
         covariates
             Columns of ``obs`` that describe a cell. The same columns are read by :meth:`impute`.
-        believed
-            Boolean matrix (cells, genes), ``False`` where the count is not to be believed. Default: all are. Cells and genes
-            of which nothing would be left are believed as a whole.
+        observed
+            Boolean matrix (cells, genes), ``False`` where a count is missing. Default: all are observed. Cells and
+            genes of which nothing would be left are taken as observed as a whole.
         seed
             Seed of everything random in the training.
 
@@ -178,7 +178,7 @@ class Baseline(ABC):
                 )
         self.layer = layer
         self.covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
-        observed = self._observed(believed, train.shape)
+        observed = self._seen(observed, train.shape)
         gene_is_seen, cell_is_seen = observed.any(axis=0), observed.any(axis=1)
         observed[:, ~gene_is_seen] = True
         observed[~cell_is_seen] = True
@@ -194,7 +194,7 @@ class Baseline(ABC):
         sites: np.ndarray,
         n_samples: int = 1,
         seed: int = 0,
-        believed: np.ndarray | None = None,
+        observed: np.ndarray | None = None,
     ) -> np.ndarray:
         """Fill in the entries of ``test`` at ``sites``.
 
@@ -208,8 +208,8 @@ class Baseline(ABC):
             1 for the method's single best answer; more for that many draws, if the method draws.
         seed
             Seed of everything random in the imputation.
-        believed
-            Boolean matrix (cells, genes), ``False`` where the count is not to be believed. Default: all are.
+        observed
+            Boolean matrix (cells, genes), ``False`` where a count is missing. Default: all are observed.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class Baseline(ABC):
             )
         sites = _checked_matrix(sites, test.shape, "sites")
         truth = _counts(test, self.layer, "test", hidden=sites)
-        observed = self._observed(believed, test.shape) & ~sites
+        observed = self._seen(observed, test.shape) & ~sites
         cells = Cells(np.where(observed, truth, 0), observed, self._shown_covariates(test, "test"))
         answer = self._impute(cells, sites, n_samples, seed)
 
@@ -317,11 +317,11 @@ class Baseline(ABC):
                 "order; subset with test[:, method.genes]."
             )
 
-    def _observed(self, believed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
+    def _seen(self, observed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
         """A matrix of its own, all true for a method that makes no difference."""
-        if believed is not None:
-            believed = _checked_matrix(believed, shape, "believed")
-        return np.ones(shape, dtype=bool) if believed is None or not self.uses_mask else believed.copy()
+        if observed is not None:
+            observed = _checked_matrix(observed, shape, "observed")
+        return np.ones(shape, dtype=bool) if observed is None or not self.uses_mask else observed.copy()
 
     def _shown_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
         missing = [key for key in self.covariates if key not in adata.obs]

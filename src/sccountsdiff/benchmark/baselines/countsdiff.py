@@ -102,7 +102,7 @@ class CountsDiff(Baseline):
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         if not self._has_gaps and not (cells.observed | sites).all():
-            raise ValueError("Some entries are not believed, but all were in training; give believed to fit() as well.")
+            raise ValueError("Some entries are missing, but none were in training; give observed to fit() as well.")
         with quiet():
             draws = self.model.impute(
                 self._adata(cells, cells.observed | sites),
