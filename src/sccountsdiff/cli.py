@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from sccountsdiff.model.settings import setting_fields
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; errors in the input are one line on standard error and exit code 2."""
@@ -42,14 +44,14 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     train.add_argument("--covariate", action="append", default=[], help="categorical column of obs; may be repeated")
     train.add_argument("--continuous", action="append", default=[], help="numeric column of obs; may be repeated")
     train.add_argument("--mask-layer", help="boolean layer, True = observed")
-    train.add_argument("--backbone", default="mlp", help="mlp or transformer (default: mlp)")
-    train.add_argument("--schedule", default="cosine", help="cosine, fisher or blackout (default: cosine)")
-    train.add_argument("--head", default="nb", help="nb, poisson or softplus (default: nb)")
+    train.add_argument("--backbone", default="mlp", help="name of the network (default: mlp)")
+    train.add_argument("--schedule", default="cosine", help="name of the survival schedule (default: cosine)")
+    train.add_argument("--head", default="nb", help="name of the head (default: nb)")
     train.add_argument(
         "--observed-training",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="show a share of each training cell as it is; without, impute with --known noised",
+        help="show a share of each training cell as it is",
     )
     train.add_argument("--max-epochs", type=int)
     train.add_argument("--seed", type=int, default=0)
@@ -63,12 +65,7 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
         "--sites", help="boolean layer of entries to fill in (default: what is missing, else the zeros)"
     )
     impute.add_argument("--n-samples", type=int, default=5)
-    impute.add_argument("--n-steps", type=int, default=15)
-    impute.add_argument(
-        "--known", default="clean", help="observed counts are shown to the network clean or noised (default: clean)"
-    )
-    impute.add_argument("--guidance", type=float, default=1.0)
-    impute.add_argument("--attrition", type=float, default=0.005)
+    _add_sampling_settings(impute)
     impute.add_argument("--n-folds", type=int, default=10, help="folds for imputing all zeros (default: 10)")
     impute.add_argument("--mean", action="store_true", help="the conditional mean in one pass instead of draws")
     impute.add_argument(
@@ -90,6 +87,19 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     else:
         commands.add_parser("benchmark", help="compare imputation methods, or settings of CountsDiff")
     return parser
+
+
+def _add_sampling_settings(parser: argparse.ArgumentParser) -> None:
+    """An option for each setting of sampling, of the type of its default."""
+    for setting in setting_fields():
+        kind = str if setting.default is None else type(setting.default)
+        default = "" if setting.default is None else f" (default: {setting.default})"
+        parser.add_argument(
+            f"--{setting.name.replace('_', '-')}",
+            type=kind,
+            default=setting.default,
+            help=f"see CountsDiffImputer.impute{default}",
+        )
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -139,20 +149,19 @@ def _impute(arguments: argparse.Namespace) -> None:
         raise ValueError(f"The folder of {arguments.output} does not exist.")
     adata = anndata.read_h5ad(arguments.data)
     model = CountsDiffImputer.load(arguments.model, adata=False)
-    how = {"n_steps": 1, "final": "mean"} if arguments.mean else {"n_steps": arguments.n_steps}
+    sampling = {setting.name: getattr(arguments, setting.name) for setting in setting_fields()}
+    if arguments.mean:
+        sampling |= {"n_steps": 1, "final": "mean"}
     model.impute(
         adata,
         sites=arguments.sites,
         n_samples=arguments.n_samples,
-        known=arguments.known,
-        guidance=arguments.guidance,
-        attrition=arguments.attrition,
         n_folds=arguments.n_folds,
         quantiles=arguments.quantiles,
         key_added=arguments.key_added,
         batch_size=arguments.batch_size,
         seed=arguments.seed,
-        **how,
+        **sampling,
     )
     adata.write_h5ad(arguments.output)
     print(f"Wrote {arguments.output}")

@@ -10,28 +10,9 @@ from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
-from sccountsdiff.data.missing import is_missing
-from sccountsdiff.diffusion import (
-    MISSING,
-    NOISED,
-    OBSERVED,
-    Prediction,
-    Schedule,
-    count_loss,
-    get_schedule,
-    nb_loss,
-    thin,
-)
-from sccountsdiff.nn import Backbone, CountsDenoiser, get_backbone
-
-OBSERVED_KEY = "observed"
-"""Registry key of the mask layer (True = observed)."""
-
-NOTHING_KNOWN_SHARE = 0.15
-"""Share of training cells of which nothing is shown clean, so that the model can generate."""
-
-LAST_TIME_SHARE = 0.3
-"""Share of training cells at t = 1, where the one-pass mean is read off and where the weight of Eq. 6 vanishes."""
+from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
+from sccountsdiff.diffusion import NOISED, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
+from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
 
 
 class CountsDiffModule(BaseModuleClass):
@@ -46,7 +27,7 @@ class CountsDiffModule(BaseModuleClass):
     schedule
         Name of a survival schedule or a schedule.
     head
-        ``"softplus"``, ``"poisson"`` or ``"nb"``.
+        Name or class of the head.
     n_categories
         Number of categories of each categorical covariate.
     continuous_location, continuous_scale
@@ -57,7 +38,7 @@ class CountsDiffModule(BaseModuleClass):
     label_position
         Which of the categorical covariates is the label that ``expressed`` refers to.
     observed_training
-        Show a random share of every training cell clean and flagged as known (and t = 1 more often).
+        Show a random share of every training cell as observed (and t = 1 more often).
     p_uncond
         Share of training cells whose covariates are dropped, for guidance.
     backbone_kwargs
@@ -69,7 +50,7 @@ class CountsDiffModule(BaseModuleClass):
         gene_means: np.ndarray,
         backbone: str | type[Backbone] = "mlp",
         schedule: str | Schedule = "cosine",
-        head: str = "nb",
+        head: str | type[Head] | Head = "nb",
         n_categories: Sequence[int] = (),
         continuous_location: Sequence[float] = (),
         continuous_scale: Sequence[float] = (),
@@ -89,10 +70,16 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
-        network = get_backbone(backbone)(len(gene_means), CountsDenoiser.n_outputs(head), **(backbone_kwargs or {}))
+        head = get_head(head)
+        network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
             network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location)
         ).float()  # as the counts are read, whatever torch's default is
+
+    @property
+    def n_genes(self) -> int:
+        """Number of genes."""
+        return len(self.denoiser.gene_means)
 
     @property
     def has_covariates(self) -> bool:
@@ -157,58 +144,31 @@ class CountsDiffModule(BaseModuleClass):
         categories: Tensor,
         continuous: Tensor,
         generator: torch.Generator | None = None,
-    ) -> dict[str, Tensor]:
-        """Forward process: draw a time, what is known, and the noised state (Algorithm 1)."""
-        n = len(x0)
+    ) -> dict[str, NoisedCounts | Tensor]:
+        """Forward process: draw a time, what is observed, and the noised state (Algorithm 1)."""
+        noised = draw_noised(
+            x0, self.schedule, missing=missing, show_observed=self.observed_training, generator=generator
+        )
+        null = torch.rand(len(x0), generator=generator, device=x0.device) < self.p_uncond
+        return {"noised": noised, "null": null, "categories": categories, "continuous": continuous}
 
-        def uniform(*shape: int) -> Tensor:
-            return torch.rand(shape, generator=generator, device=x0.device)
-
-        # One time in each n-th of [0, 1]: uniform, and the loss varies less from batch to batch.
-        t = (torch.randperm(n, generator=generator, device=x0.device) + uniform(n)) / n
-        t = self.schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
-        status = torch.full_like(x0, NOISED)
-        weight = self.schedule.weight(t).to(x0.dtype)
-        if self.observed_training:
-            last = uniform(n) < LAST_TIME_SHARE
-            t = t.masked_fill(last, 1.0)
-            weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
-            share = uniform(n, 1) * (uniform(n, 1) >= NOTHING_KNOWN_SHARE)
-            status = status.masked_fill(uniform(*x0.shape) < share, OBSERVED)
-        status = status.masked_fill(missing, MISSING)
-        xt = x0.clone()
-        noised = status == NOISED
-        p = self.schedule.survival(t).to(x0.dtype)[:, None].expand_as(x0)
-        xt[noised] = thin(x0[noised], p[noised], generator)
-        return {
-            "xt": xt,
-            "status": status,
-            "t": t,
-            "weight": weight,
-            "y": x0 - xt,
-            "null": uniform(n) < self.p_uncond,
-            "categories": categories,
-            "continuous": continuous,
-        }
-
-    def _get_generative_input(self, tensors, inference_outputs: dict[str, Tensor], **kwargs) -> dict[str, Tensor]:
-        return {key: inference_outputs[key] for key in ("xt", "status", "t", "null", "categories", "continuous")}
+    def _get_generative_input(self, tensors, inference_outputs: dict, **kwargs) -> dict:
+        return inference_outputs
 
     def generative(
-        self, xt: Tensor, status: Tensor, t: Tensor, null: Tensor, categories: Tensor, continuous: Tensor
+        self, noised: NoisedCounts, null: Tensor, categories: Tensor, continuous: Tensor
     ) -> dict[str, Prediction]:
         """Predict the remaining counts."""
-        return {"prediction": self.denoise_with(categories, continuous)(xt, status, t, null)}
+        denoise = self.denoise_with(categories, continuous)
+        return {"prediction": denoise(noised.xt, noised.status, noised.t, null)}
 
-    def loss(self, tensors, inference_outputs: dict[str, Tensor], generative_outputs: dict[str, Prediction]):
-        """Eq. 6 over the noised entries; the dispersion has a likelihood of its own, around the same mean."""
-        y, prediction = inference_outputs["y"], generative_outputs["prediction"]
-        noised = inference_outputs["status"] == NOISED
-        loss = count_loss(y, prediction.log_mean)
-        if prediction.log_dispersion is not None:
-            loss = loss + nb_loss(y, prediction.log_mean.detach(), prediction.log_dispersion)
-        loss = (inference_outputs["weight"][:, None] * loss * noised).sum() / noised.sum().clamp_min(1)
-        return LossOutput(loss=loss, n_obs_minibatch=len(y))
+    def loss(self, tensors, inference_outputs: dict, generative_outputs: dict[str, Prediction]) -> LossOutput:
+        """Eq. 6, or the loss of another head, over the noised entries."""
+        noised = inference_outputs["noised"]
+        is_noised = noised.status == NOISED
+        loss = self.denoiser.head.loss(noised.y, generative_outputs["prediction"])
+        loss = (noised.weight[:, None] * loss * is_noised).sum() / is_noised.sum().clamp_min(1)
+        return LossOutput(loss=loss, n_obs_minibatch=len(noised.y))
 
     def sample(self, *args, **kwargs):
         """Draws are made by the model's ``impute`` and ``generate``; a minibatch alone does not say what is known."""

@@ -45,7 +45,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     ):
         super().__init__()
         self.module = module
-        self.lr = default_lr(len(module.denoiser.gene_means)) if lr is None else lr
+        self.lr = default_lr(module.n_genes) if lr is None else lr
         self.weight_decay = weight_decay
         self.n_warmup_steps = n_warmup_steps
         self.lr_final = lr_final

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sccountsdiff.data.messages import Names, first_entry, listing, matrix_name, suggestion, values_of
-from sccountsdiff.data.reading import Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
+from sccountsdiff.data.reading import Block, Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -54,6 +54,24 @@ def check_counts(
     >>> check_counts(adata.X, name="adata.X", hints=lambda: find_count_layers(adata, "adata.X"))
     """
     matrix = as_matrix(matrix, name)
+    check_form(matrix, name)
+    last_row = matrix.shape[0] - 1 if rows is None else int(rows[-1])
+    for in_rows, in_columns, block in iter_blocks(matrix, rows):
+        is_last = in_rows[-1] == last_row and in_columns[-1] == matrix.shape[1] - 1
+        check_block(
+            block,
+            in_rows,
+            in_columns,
+            name=name,
+            obs_names=obs_names,
+            var_names=var_names,
+            hints=hints,
+            is_last=is_last,
+        )
+
+
+def check_form(matrix: Matrix, name: str) -> None:
+    """Refuse a matrix that is empty or of a type that cannot hold counts."""
     for what, length in zip(("cells", "genes"), matrix.shape, strict=True):
         if length == 0:
             raise ValueError(f"{name} has no {what}: its shape is {matrix.shape}.")
@@ -61,25 +79,41 @@ def check_counts(
         raise ValueError(
             f"{name} has dtype {matrix.dtype}, which cannot hold counts: convert it to integers or floats."
         )
-    last_row = matrix.shape[0] - 1 if rows is None else rows[-1]
-    for in_rows, in_columns, block in iter_blocks(matrix, rows):
-        values = values_of(block)
-        valid = _is_count(values)
-        if valid.all():
-            continue
-        problem, wrong = _first_problem(values, ~valid)
-        where, value = first_entry(block, wrong, in_rows, in_columns, obs_names, var_names)
-        is_last = in_rows[-1] == last_row and in_columns[-1] == matrix.shape[1] - 1
-        number = f"{'' if is_last else 'at least '}{wrong.sum()} {problem} {'entry' if wrong.sum() == 1 else 'entries'}"
-        raise ValueError(
-            " ".join(
-                [
-                    f"{name} holds {number}; the first is {value} in {where}.",
-                    *_advice(problem, values, wrong),
-                    *(f"{hint}." for hint in hints()),
-                ]
-            )
-        )
+
+
+def check_block(
+    block: Block,
+    rows: range | np.ndarray,
+    columns: range,
+    *,
+    name: str,
+    obs_names: Names = None,
+    var_names: Names = None,
+    hints: Callable[[], list[str]] = list,
+    is_last: bool = False,
+) -> None:
+    """Refuse a part of a matrix that holds anything but counts or NaN; see :func:`check_counts`.
+
+    Parameters
+    ----------
+    block
+        Part of the matrix.
+    rows, columns
+        Where it is in the matrix.
+    name, obs_names, var_names, hints
+        As in :func:`check_counts`.
+    is_last
+        Whether nothing comes after it, so that the number of wrong entries is known.
+    """
+    values = values_of(block)
+    valid = _is_count(values)
+    if valid.all():
+        return
+    problem, wrong = _first_problem(values, ~valid)
+    where, value = first_entry(block, wrong, rows, columns, obs_names, var_names)
+    number = f"{'' if is_last else 'at least '}{wrong.sum()} {problem} {'entry' if wrong.sum() == 1 else 'entries'}"
+    advice = [*_advice(problem, values, wrong), *(f"{hint}." for hint in hints())]
+    raise ValueError(" ".join([f"{name} holds {number}; the first is {value} in {where}.", *advice]))
 
 
 def looks_like_counts(matrix: Matrix) -> bool:

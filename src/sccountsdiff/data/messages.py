@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from sccountsdiff.data.reading import Block
+
 Names: TypeAlias = "pd.Index | Sequence[str] | None"
 
 
@@ -34,13 +36,13 @@ def suggestion(key: Any, options: Iterable[Any]) -> str:
     return f" Did you mean {close[0]!r} for {str(key)!r}?" if close else ""
 
 
-def values_of(block: np.ndarray | sp.csr_matrix | sp.csc_matrix) -> np.ndarray:
+def values_of(block: Block) -> np.ndarray:
     """The entries of a block, of a sparse one those that are stored."""
     return block.data if sp.issparse(block) else block
 
 
 def first_entry(
-    block: np.ndarray | sp.csr_matrix | sp.csc_matrix,
+    block: Block,
     flags: np.ndarray,
     rows: range | np.ndarray,
     columns: range,

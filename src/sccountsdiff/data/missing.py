@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from torch import Tensor
 
-from sccountsdiff.data.messages import Names, first_entry, some_of, values_of
-from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, dense, is_csc, iter_blocks, read_block
+from sccountsdiff.data.messages import first_entry, values_of
+from sccountsdiff.data.reading import Block, Matrix, as_matrix, iter_blocks
+
+OBSERVED_KEY = "observed"
+"""Key under which scvi-tools registers the mask layer (True = observed)."""
 
 Entries = TypeVar("Entries", np.ndarray, Tensor)
 
@@ -63,69 +65,30 @@ def check_mask(
     ValueError
         If the shapes differ, or an entry is neither 0 nor 1.
     """
+    mask = check_mask_form(mask, shape, name=name, meaning=meaning)
+    if mask.dtype.kind != "b":
+        for in_rows, in_columns, block in iter_blocks(mask, rows):
+            check_mask_block(block, in_rows, in_columns, name=name, meaning=meaning)
+
+
+def check_mask_form(mask: Matrix, shape: tuple[int, int], *, name: str, meaning: str = "observed") -> Matrix:
+    """The mask as a matrix; refuses another shape or a type that is neither boolean nor a number."""
     if hasattr(mask, "shape") and tuple(mask.shape) != tuple(shape):
         raise ValueError(f"{name} has shape {tuple(mask.shape)}, but the counts have shape {tuple(shape)}.")
     mask = as_matrix(mask, name)
-    if mask.dtype.kind == "b":
-        return
-    if mask.dtype.kind not in "iuf":
+    if mask.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {mask.dtype}: it must be boolean (True = {meaning}), or hold only 0 and 1.")
-    for in_rows, in_columns, block in iter_blocks(mask, rows):
-        values = values_of(block)
-        wrong = (values != 0) & (values != 1)
-        if wrong.any():
-            where, value = first_entry(block, wrong, in_rows, in_columns)
-            raise ValueError(
-                f"{name} holds {value} in {where}: it must be boolean (True = {meaning}), or hold only 0 and 1."
-            )
+    return mask
 
 
-def check_observed(
-    matrix: Matrix, mask: Matrix | None, *, name: str, obs_names: Names = None, var_names: Names = None
+def check_mask_block(
+    block: Block, rows: range | np.ndarray, columns: range, *, name: str, meaning: str = "observed"
 ) -> None:
-    """Refuse counts in which a cell or a gene has no observed entry at all; observed zeros are fine.
-
-    Parameters
-    ----------
-    matrix
-        Counts, cells x genes; NaN is missing.
-    mask
-        True where a count was observed, as accepted by :func:`check_mask`; `None` if only NaN is missing.
-    name
-        What to call the counts in messages.
-    obs_names, var_names
-        Names of cells and genes for messages; positions are given without them.
-
-    Raises
-    ------
-    ValueError
-        If every entry of a cell or of a gene is NaN or masked out.
-    """
-    matrix = as_matrix(matrix, name)
-    if mask is None and matrix.dtype.kind != "f":
-        return
-    if mask is not None:
-        mask = as_matrix(mask, "mask")
-        mask = mask.tocsc() if sp.issparse(mask) and is_csc(matrix) else by_rows(mask)  # slicing across is slow
-    n_seen = {"cells": np.zeros(matrix.shape[0], dtype=np.int64), "genes": np.zeros(matrix.shape[1], dtype=np.int64)}
-    for rows, columns, block in iter_blocks(matrix):
-        in_rows, in_columns = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
-        if mask is None and not is_missing(values_of(block)).any():
-            n_seen["cells"][in_rows] += len(columns)
-            n_seen["genes"][in_columns] += len(rows)
-            continue
-        seen = ~is_missing(dense(block), None if mask is None else dense(read_block(mask, rows, columns)))
-        n_seen["cells"][in_rows] += np.count_nonzero(seen, axis=1)
-        n_seen["genes"][in_columns] += np.count_nonzero(seen, axis=0)
-
-    complaints = []
-    for (what, number), names in zip(n_seen.items(), (obs_names, var_names), strict=True):
-        unseen = np.flatnonzero(number == 0)
-        if unseen.size:
-            shown = unseen if names is None else [repr(str(names[i])) for i in unseen]
-            complaints.append(f"{unseen.size} of {number.size} {what} ({some_of(shown)})")
-    if complaints:
+    """Refuse a part of a mask that holds anything but 0 and 1."""
+    values = values_of(block)
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        where, value = first_entry(block, wrong, rows, columns)
         raise ValueError(
-            f"{name} has no observed entry, all being NaN or masked out, for {' and '.join(complaints)}. "
-            "Remove them before setting up the data."
+            f"{name} holds {value} in {where}: it must be boolean (True = {meaning}), or hold only 0 and 1."
         )

@@ -14,10 +14,13 @@ Matrix: TypeAlias = (
     "np.ndarray | sp.csr_matrix | sp.csc_matrix | sp.csr_array | sp.csc_array | h5py.Dataset | CSRDataset | CSCDataset"
 )
 
+Block: TypeAlias = "np.ndarray | sp.csr_matrix | sp.csc_matrix"
+"""Part of a matrix, in memory."""
+
 BLOCK_ENTRIES = 10_000_000  # entries of a block, as if it were dense
 
 
-def iter_row_chunks(matrix: Matrix) -> Iterator[tuple[int, np.ndarray | sp.csr_matrix]]:
+def iter_row_chunks(matrix: Matrix) -> Iterator[tuple[int, Block]]:
     """Walk over the rows of a matrix in blocks of at most ten million entries, or of one row.
 
     Parameters
@@ -70,7 +73,7 @@ def by_rows(matrix: Matrix) -> Matrix:
     return matrix.tocsr() if sp.issparse(matrix) else matrix
 
 
-def dense(block: np.ndarray | sp.csr_matrix | sp.csc_matrix) -> np.ndarray:
+def dense(block: Block) -> np.ndarray:
     """The block as an array."""
     return block.toarray() if sp.issparse(block) else np.asarray(block)
 
@@ -92,9 +95,7 @@ def spread_ranges(length: int, n_lines: int, n_runs: int = 10) -> list[range]:
     return [range(start, start + size) for start in np.linspace(0, length - size, n_runs).astype(int).tolist()]
 
 
-def read_block(
-    matrix: Matrix, rows: range | np.ndarray, columns: range | None = None
-) -> np.ndarray | sp.csr_matrix | sp.csc_matrix:
+def read_block(matrix: Matrix, rows: range | np.ndarray, columns: range | None = None) -> Block:
     """Load increasing rows, of all columns or some; a sparse block has sorted indices and each entry stored once."""
     block = matrix[_as_slice(rows), slice(None) if columns is None else _as_slice(columns)]
     if not sp.issparse(block):
@@ -104,18 +105,14 @@ def read_block(
     return block
 
 
-def iter_some_rows(
-    matrix: Matrix, rows: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
+def iter_some_rows(matrix: Matrix, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Block]]:
     """Yield positions and blocks of the given rows, which are in increasing order; no others are read."""
     for part in _ranges(len(rows), lines_per_block(matrix.shape[1])):
         some = rows[part.start : part.stop]
         yield some, read_block(matrix, some)
 
 
-def iter_blocks(
-    matrix: Matrix, rows: np.ndarray | None = None
-) -> Iterator[tuple[range | np.ndarray, range, np.ndarray | sp.csr_matrix | sp.csc_matrix]]:
+def iter_blocks(matrix: Matrix, rows: np.ndarray | None = None) -> Iterator[tuple[range | np.ndarray, range, Block]]:
     """Yield positions of rows and columns, and the block, along the axis in which the matrix is stored.
 
     With ``rows``, in increasing order, these alone are read.

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 import torch
 from anndata import AnnData
 from anndata.abc import CSCDataset
 from scvi import REGISTRY_KEYS
 from torch import Tensor
 
-from sccountsdiff.data.counts import check_counts, find_count_layers, get_matrix
+from sccountsdiff.data.counts import check_block, check_counts, find_count_layers, get_matrix
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
-from sccountsdiff.data.messages import matrix_name, some_of
-from sccountsdiff.data.missing import check_mask
-from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, read_rows
+from sccountsdiff.data.messages import matrix_name, some_of, values_of
+from sccountsdiff.data.missing import OBSERVED_KEY, check_mask
+from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, iter_some_rows, read_block, read_rows
+from sccountsdiff.data.summary import CountSummary, fingerprint, summarise_counts
 
 if TYPE_CHECKING:
     from mudata import MuData
@@ -71,66 +74,64 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
 
 
 @dataclass(frozen=True)
-class CellSource:
-    """Counts, mask and covariates of some cells, read block by block and never changed.
+class CountMatrix:
+    """Counts and mask of an AnnData, ready to be read by cells, with what messages about them need.
 
     Attributes
     ----------
+    adata
+        Where they are.
+    layer, mask_layer
+        Layers of the counts (``None``: ``X``) and of the mask.
     counts
-        Cells x genes of the data, in whatever it is stored.
-    columns
-        Position in the data of each of the model's genes.
+        Cells x genes, in whatever it is stored.
     mask
         True = observed; ``None``: no mask.
-    categories, continuous
-        Codes and values of the covariates, a row for each cell.
+    setup
+        Method that was given the names of the layers, for messages; ``None``: they are those of a model.
     """
 
+    adata: AnnData
+    layer: str | None
+    mask_layer: str | None
     counts: Matrix
-    columns: np.ndarray
     mask: Matrix | None
-    categories: np.ndarray
-    continuous: np.ndarray
-    _in_order: bool = field(init=False)
-
-    def __post_init__(self):
-        for name in ("mask", "categories", "continuous"):
-            part = getattr(self, name)
-            if part is not None and part.shape[0] != self.n_cells:
-                raise ValueError(f"{name} has {part.shape[0]} rows for {self.n_cells} cells.")
-        in_order = np.array_equal(self.columns, np.arange(self.counts.shape[1]))
-        object.__setattr__(self, "_in_order", in_order)
+    setup: str | None = None
 
     @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return self.counts.shape[0]
-
-    def select(self, block: np.ndarray) -> np.ndarray:
-        """The model's genes of a block of the data."""
-        return block if self._in_order else block[:, self.columns]
-
-    def read(self, rows: np.ndarray, observed_key: str) -> tuple[np.ndarray, dict[str, Tensor]]:
-        """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""
-        counts = read_rows(self.counts, rows)
-        tensors = {
-            REGISTRY_KEYS.X_KEY: torch.from_numpy(self.select(counts).astype(np.float32)),
-            REGISTRY_KEYS.CAT_COVS_KEY: torch.from_numpy(self.categories[rows]),
-            REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(self.continuous[rows]),
+    def _messages(self) -> dict[str, Any]:
+        """What messages about the counts name."""
+        return {
+            "name": matrix_name(self.layer),
+            "obs_names": self.adata.obs_names,
+            "var_names": self.adata.var_names,
+            "hints": lambda: find_count_layers(self.adata, matrix_name(self.layer), self.setup),
         }
+
+    def check(self, rows: np.ndarray | None = None) -> None:
+        """Refuse what is no count or no mask, in these cells or in all."""
+        check_counts(self.counts, rows=rows, **self._messages)
         if self.mask is not None:
-            tensors[observed_key] = torch.from_numpy(self.select(read_rows(self.mask, rows)).astype(np.float32))
-        return counts, tensors
+            check_mask(self.mask, self.adata.shape, name=matrix_name(self.mask_layer), rows=rows)
+
+    def summarise(self, labels: pd.Categorical | None = None) -> CountSummary:
+        """Check all of it in one pass that also gathers what a model starts from."""
+        mask_name = matrix_name(self.mask_layer)
+        return summarise_counts(self.counts, self.mask, labels=labels, mask_name=mask_name, **self._messages)
+
+    def fingerprint(self) -> tuple[bytes, ...]:
+        """Checksums by which a change of counts or mask as a whole is noticed."""
+        return tuple(fingerprint(matrix) for matrix in (self.counts, self.mask) if matrix is not None)
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """The counts of some cells as they stand in the data, checked; ``rows`` in increasing order."""
+        block = read_block(self.counts, rows)
+        check_block(block, rows, range(self.counts.shape[1]), **self._messages)
+        return block.toarray() if sp.issparse(block) else np.array(block)  # never a view of the data
 
 
-def open_counts(
-    adata: AnnData,
-    layer: str | None,
-    mask_layer: str | None,
-    rows: np.ndarray | None = None,
-    setup: str | None = None,
-) -> tuple[Matrix, Matrix | None]:
-    """Counts and mask of an AnnData, checked and ready to be read by cells; nothing is changed in ``adata``.
+def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None) -> CountMatrix:
+    """Counts and mask of an AnnData; nothing is changed in ``adata``, and nothing is checked yet.
 
     Parameters
     ----------
@@ -138,57 +139,105 @@ def open_counts(
         Data.
     layer, mask_layer
         Where the counts are, and where the mask of observed counts is.
-    rows
-        The only cells that are checked, in increasing order; default: all.
     setup
         Method that was given the names of the layers, for messages; `None`: they are those of a model.
     """
     name = matrix_name(layer)
     counts = by_rows(as_matrix(get_matrix(adata, layer, None if setup is None else "layer"), name))
-    check_counts(
-        counts,
-        name=name,
-        rows=rows,
-        obs_names=adata.obs_names,
-        var_names=adata.var_names,
-        hints=lambda: find_count_layers(adata, name, setup),
-    )
     if isinstance(counts, CSCDataset):
         warnings.warn(
             f"{name} is stored by columns (CSC) in a file, all of which has to be read for every block of cells: write "
             "it as CSR first, or load it into memory.",
             stacklevel=2,
         )
-    if mask_layer is None:
-        return counts, None
-    mask_name = matrix_name(mask_layer)
-    mask = by_rows(as_matrix(get_matrix(adata, mask_layer, "mask_layer"), mask_name))
-    check_mask(mask, adata.shape, name=mask_name, rows=rows)
-    return counts, mask
+    mask = None
+    if mask_layer is not None:
+        mask = by_rows(as_matrix(get_matrix(adata, mask_layer, "mask_layer"), matrix_name(mask_layer)))
+    return CountMatrix(adata, layer, mask_layer, counts, mask, setup)
+
+
+@dataclass(frozen=True)
+class CellSource:
+    """Counts, mask and covariates of some cells, read block by block and never changed.
+
+    Attributes
+    ----------
+    matrix
+        Counts and mask, of all genes of the data.
+    columns
+        Position in the data of each of the model's genes.
+    categories, continuous
+        Codes and values of the covariates, a row for each cell.
+    """
+
+    matrix: CountMatrix
+    columns: np.ndarray
+    categories: np.ndarray
+    continuous: np.ndarray
+
+    @property
+    def counts(self) -> Matrix:
+        """Cells x genes of the data."""
+        return self.matrix.counts
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return self.counts.shape[0]
+
+    @cached_property
+    def _in_order(self) -> bool:
+        return np.array_equal(self.columns, np.arange(self.counts.shape[1]))
+
+    def select(self, block: Block) -> Block:
+        """The model's genes of a block of the data."""
+        return block if self._in_order else block[:, self.columns]
+
+    def read(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
+        """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""
+        counts = self.matrix.read(rows)
+        tensors = {
+            REGISTRY_KEYS.X_KEY: torch.from_numpy(self.select(counts).astype(np.float32)),
+            REGISTRY_KEYS.CAT_COVS_KEY: torch.from_numpy(self.categories[rows]),
+            REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(self.continuous[rows]),
+        }
+        if self.matrix.mask is not None:
+            mask = self.select(read_rows(self.matrix.mask, rows))
+            tensors[OBSERVED_KEY] = torch.from_numpy(mask.astype(np.float32))
+        return counts, tensors
+
+    def any_missing(self, rows: np.ndarray) -> bool:
+        """Whether an entry of the model's genes is missing in these cells; what other genes hold does not matter."""
+        if self.counts.dtype.kind == "f":
+            for _, block in iter_some_rows(self.counts, rows):
+                if np.isnan(values_of(self.select(block))).any():
+                    return True
+        if self.matrix.mask is not None:
+            for _, block in iter_some_rows(self.matrix.mask, rows):
+                block = self.select(block)
+                if int((block != 0).sum()) < block.shape[0] * block.shape[1]:
+                    return True
+        return False
 
 
 def make_source(
     cells: Cells,
+    matrix: CountMatrix,
     genes: Sequence[str],
     *,
-    layer: str | None = None,
-    mask_layer: str | None = None,
     categories: dict[str, np.ndarray] | None = None,
     continuous_keys: Sequence[str] = (),
     unseen_to_null: bool = False,
     rows: np.ndarray | None = None,
 ) -> CellSource:
-    """Check cells against what the model was trained on, and make them readable.
+    """Match genes and covariates with those that the model was trained on.
 
     Parameters
     ----------
-    cells
+    cells, matrix
         Data; its genes may stand in another order, and there may be more of them.
     genes
         Names of the model's genes.
-    layer, mask_layer
-        Where the counts are, and where the mask of observed counts is. Data without that mask is taken as observed,
-        with a warning.
     categories
         Categorical covariates with their categories, in the order of their codes.
     continuous_keys
@@ -196,17 +245,9 @@ def make_source(
     unseen_to_null
         Give cells with unseen categories the null state instead of raising an error.
     rows
-        The only cells that will be read, in increasing order; the others are not checked. Default: all.
+        The only cells that will be read, in increasing order; covariates of the others are not checked. Default: all.
     """
     adata, categories = cells.adata, categories or {}
-    if mask_layer is not None and mask_layer not in adata.layers:
-        warnings.warn(
-            f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
-            "zeros too, are taken as observed.",
-            stacklevel=2,
-        )
-        mask_layer = None
-    counts, mask = open_counts(adata, layer, mask_layer, rows)
     asked = slice(None) if rows is None else rows
     categorical_obs, continuous_obs = cells.categorical_obs.iloc[asked], cells.continuous_obs.iloc[asked]
     check_covariates(categorical_obs, list(categories))
@@ -215,7 +256,7 @@ def make_source(
     codes[asked] = encode(categorical_obs, categories, unseen_to_null)
     values = np.zeros((adata.n_obs, len(continuous_keys)))
     values[asked] = continuous_values(continuous_obs, continuous_keys)
-    return CellSource(counts, match_genes(adata.var_names, genes), mask, codes, values)
+    return CellSource(matrix, match_genes(adata.var_names, genes), codes, values)
 
 
 def match_genes(var_names: pd.Index, genes: Sequence[str]) -> np.ndarray:

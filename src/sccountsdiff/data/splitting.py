@@ -1,8 +1,6 @@
-"""Which cells to train on, and the blocks in which cells are imputed."""
+"""Which cells to train on."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,14 +15,3 @@ def split_cells(n_cells: int, train_size: float, validation_size: float | None, 
     n_train = max(1, round(train_size * n_cells))
     n_validation = n_cells - n_train if validation_size is None else round(validation_size * n_cells)
     return [np.sort(part) for part in np.split(order, [n_train, min(n_cells, n_train + n_validation)])]
-
-
-def row_blocks(rows: np.ndarray, batch_size: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Sorted rows by the block of ``batch_size`` cells of the data that they stand in.
-
-    A block has the same number, and so the same random numbers, whichever other blocks are asked for.
-    """
-    rows = np.unique(rows)
-    numbers, starts = np.unique(rows // batch_size, return_index=True)
-    for number, block in zip(numbers, np.split(rows, starts[1:]), strict=True):
-        yield int(number), block

@@ -4,12 +4,14 @@ from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Resca
 from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
+from sccountsdiff.diffusion.noising import NoisedCounts, draw_noised
 from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED, Denoiser, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_observed
 from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
-from sccountsdiff.diffusion.sampling import Move, follow, reverse_walk, sample
+from sccountsdiff.diffusion.sampling import sample
 from sccountsdiff.diffusion.schedules import Blackout, Cosine, Fisher, Schedule, get_schedule, register_schedule
+from sccountsdiff.diffusion.walk import Move, follow, reverse_walk
 
 __all__ = [
     "MISSING",
@@ -24,6 +26,7 @@ __all__ = [
     "Fisher",
     "Max",
     "Move",
+    "NoisedCounts",
     "PerStep",
     "PoissonCounts",
     "Prediction",
@@ -32,6 +35,7 @@ __all__ = [
     "birth_probability",
     "count_loss",
     "draw_births",
+    "draw_noised",
     "follow",
     "get_attrition",
     "get_schedule",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -52,9 +53,9 @@ def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor],
         n = len(x)
         null = torch.arange(2 * n, device=x.device) >= n
         both = denoise(torch.cat([x, x]), torch.cat([status, status]), torch.cat([t, t]), null)
-        conditional, unconditional = both[:n], both[n:]
+        conditional, unconditional = both.map(lambda value: value[:n]), both.map(lambda value: value[n:])
         log_mean = gamma * conditional.log_mean + (1 - gamma) * unconditional.log_mean
         # Guidance moves the birth rate; the spread around it stays the conditional model's.
-        return Prediction(log_mean, conditional.log_dispersion)
+        return replace(conditional, log_mean=log_mean)
 
     return one_pass if gamma in (0, 1) else two_passes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Protocol, Self
 
 from torch import Tensor
 
@@ -38,9 +39,10 @@ class Prediction:
         """``y_hat``."""
         return self.log_mean.exp()
 
-    def __getitem__(self, index) -> Prediction:
-        log_dispersion = None if self.log_dispersion is None else self.log_dispersion[index]
-        return Prediction(self.log_mean[index], log_dispersion)
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The law with each of its parameters replaced by a function of it, such as a selection of entries."""
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        return type(self)(**{name: None if value is None else function(value) for name, value in parameters.items()})
 
 
 class Denoiser(Protocol):

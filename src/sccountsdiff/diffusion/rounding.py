@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
 from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion.prediction import Prediction
 from sccountsdiff.diffusion.process import binomial
+from sccountsdiff.registry import Registry
 
-ROUNDINGS = ("random", "nearest", "poisson", "nb")
+Rounding: TypeAlias = Callable[[Prediction, Tensor, Tensor, torch.Generator | None], Tensor]
+"""Births from a prediction, its mean, the birth probability and a source of randomness."""
+
+
+ROUNDINGS: Registry[Rounding] = Registry("rounding")
+
+MEAN_ROUNDINGS = ("random", "nearest", "poisson")
+"""Those that need only the mean; others draw from the predicted law, and belong to a head."""
 
 LARGEST_MEAN = 2.0**53
 """Counts up to here are taken as data; a prediction beyond has run away."""
@@ -46,18 +57,9 @@ def draw_births(
     >>> draw_births(remaining, torch.tensor(1.0), "nearest").tolist()
     [2.0, 3.0]
     """
-    one_of("rounding", rounding, ROUNDINGS)
+    one_of("rounding", rounding, ROUNDINGS.names())
     mean = checked_mean(prediction)
-    beta = torch.as_tensor(beta, dtype=mean.dtype, device=mean.device)
-    if rounding == "random":
-        floor = mean.floor()
-        up = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype) < mean - floor
-        return binomial(floor + up, beta, generator)
-    if rounding == "nearest":
-        return binomial(mean.round(), beta, generator)
-    if rounding == "poisson":
-        return torch.poisson(beta * mean, generator=generator)
-    return _negative_binomial(beta * mean, prediction.log_dispersion, generator)
+    return ROUNDINGS[rounding](prediction, mean, torch.as_tensor(beta, dtype=mean.dtype, device=mean.device), generator)
 
 
 def checked_mean(prediction: Prediction) -> Tensor:
@@ -71,14 +73,33 @@ def checked_mean(prediction: Prediction) -> Tensor:
     return mean
 
 
-def _negative_binomial(mean: Tensor, log_dispersion: Tensor | None, generator: torch.Generator | None) -> Tensor:
-    if log_dispersion is None:
+@ROUNDINGS.register("random")
+def _random(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    floor = mean.floor()
+    up = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype) < mean - floor
+    return binomial(floor + up, beta, generator)
+
+
+@ROUNDINGS.register("nearest")
+def _nearest(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    return binomial(mean.round(), beta, generator)
+
+
+@ROUNDINGS.register("poisson")
+def _poisson(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.poisson(beta * mean, generator=generator)
+
+
+@ROUNDINGS.register("nb")
+def _negative_binomial(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    if prediction.log_dispersion is None:
         raise ValueError("`rounding='nb'` needs a model that predicts a dispersion (`head='nb'`).")
+    mean = beta * mean
     # A Poisson process on [0, 1] whose rate is Gamma(theta) with the given mean. Its first event comes after time tau
     # with probability (1 + tau mean / theta)^-theta; most entries have none, and cost one uniform number. The others
     # have one event, and those of the rest of the time, given that the rate has shown one event by tau.
     # (torch.distributions takes no generator.)
-    theta = log_dispersion.exp()
+    theta = prediction.log_dispersion.exp()
     log_v = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype).log()
     alive = (log_v > -theta * torch.log1p(mean / theta)).nonzero(as_tuple=True)
     theta, log_v = theta[alive], log_v[alive]

@@ -15,22 +15,20 @@ from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.callbacks import Callback
 from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
-from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 from scvi.train import Trainer
 
 from sccountsdiff.checks import check_keywords, check_number, keywords_of, whole_number
-from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
-from sccountsdiff.data.covariates import location_and_scale
-from sccountsdiff.data.source import Cells, CellSource, find_cells, make_source
+from sccountsdiff.compat import setup_args
+from sccountsdiff.data.covariates import continuous_values, location_and_scale
 from sccountsdiff.data.splitting import split_cells
-from sccountsdiff.data.statistics import expressed_genes, gene_means
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
-from sccountsdiff.model.predict import ExpectMixin
+from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
-from sccountsdiff.nn import Backbone, get_backbone
+from sccountsdiff.nn import Backbone, Head, get_backbone
 from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs
 
 logger = logging.getLogger("sccountsdiff")
@@ -44,7 +42,7 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, UnsupervisedTrainingMixin, BaseModelClass):
+class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -59,10 +57,10 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
     schedule
         ``"cosine"`` (default), ``"fisher"``, ``"blackout"`` or a :class:`~sccountsdiff.diffusion.Schedule`.
     head
-        ``"nb"`` (default), ``"poisson"`` or ``"softplus"`` (the paper's).
+        ``"nb"`` (default), ``"poisson"``, ``"softplus"`` (the paper's) or a :class:`~sccountsdiff.nn.Head` of your own.
     observed_training
         Train with a random share of each cell shown as it is, so that imputation can show observed counts as they
-        are. ``False`` is the paper's training; imputation then needs ``known="noised"``.
+        are. ``False`` is the paper's training; imputation then shows them thinned (RePaint).
     p_uncond
         Share of training cells whose covariates are dropped, for guidance.
     n_hidden, n_layers, dropout_rate
@@ -95,7 +93,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         registry: dict | None = None,
         backbone: str | type[Backbone] = "mlp",
         schedule: str | Schedule = "cosine",
-        head: Literal["nb", "poisson", "softplus"] = "nb",
+        head: str | type[Head] | Head = "nb",
         observed_training: bool = True,
         p_uncond: float = 0.2,
         n_hidden: int | None = None,
@@ -128,12 +126,12 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
             self._check_unchanged()
-            source = self._source()
-            labels = source.categories[:, label_position] if zeros_missing else None
+            cells = self._cells(None)
+            summary = self._checked_data(self._open_counts(cells.adata), cells).summary
+            means = summary.gene_means(zeros_missing)
             if zeros_missing:
-                expressed = expressed_genes(source.counts, labels, n_categories[label_position], source.mask)
-            means = gene_means(source.counts, source.mask, labels, expressed)
-            location, scale = location_and_scale(source.continuous)
+                expressed = summary.expressed(list(self.categories.values())[label_position])
+            location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
         self.module = self._module_cls(
             means,
             backbone=backbone,
@@ -179,97 +177,6 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, ExpectMixin, GenerateMixin, Uns
                 f"`adata` is a copy of data that was set up, or was copied and the copy set up since. Call "
                 f"`CountsDiffImputer.{method}(adata, ...)` again, with the same arguments."
             ) from None
-
-    # What the model was set up with ---------------------------------------------------------------------------------
-
-    @property
-    def gene_names(self) -> np.ndarray:
-        """Names of the model's genes.
-
-        Returns
-        -------
-        The names, in the order of the columns of what the model returns.
-
-        Examples
-        --------
-        >>> bool((model.gene_names == adata.var_names).all())
-        True
-        """
-        return np.asarray(field_state(self.registry_, REGISTRY_KEYS.X_KEY)["column_names"])
-
-    @property
-    def categories(self) -> dict[str, np.ndarray]:
-        """Categorical covariates and their categories.
-
-        Returns
-        -------
-        The categories that the model knows, by covariate; empty for a model without categorical covariates.
-
-        Examples
-        --------
-        >>> import sccountsdiff
-        >>> cells = sccountsdiff.datasets.pbmc68k()[:60, :25].copy()
-        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
-        >>> "CD19+ B" in sccountsdiff.CountsDiffImputer(cells).categories["cell_type"]
-        True
-        """
-        return dict(field_state(self.registry_, REGISTRY_KEYS.CAT_COVS_KEY).get("mappings", {}))
-
-    @property
-    def continuous_keys(self) -> list[str]:
-        """Continuous covariates.
-
-        Returns
-        -------
-        Their columns in ``obs``; empty for a model without continuous covariates.
-
-        Examples
-        --------
-        >>> model.continuous_keys
-        []
-        """
-        return list(field_state(self.registry_, REGISTRY_KEYS.CONT_COVS_KEY).get("columns", []))
-
-    def _cells(self, adata: AnnData | MuData | None) -> Cells:
-        """Where counts and covariates are, of the model's data or of other data of the same kind."""
-        adata = self.adata if adata is None else adata
-        if adata is None:
-            raise ValueError("The model was loaded without data: pass `adata`.")
-        is_mudata = is_mudata_setup(self.registry_)
-        if is_mudata and not isinstance(adata, MuData):
-            raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
-        if not is_mudata and not isinstance(adata, AnnData):
-            raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
-        return find_cells(adata, setup_args(self.registry_).get("modalities"))
-
-    def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
-        """The AnnData that holds the counts."""
-        return self._cells(adata).adata
-
-    def _source(
-        self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False, rows: np.ndarray | None = None
-    ) -> CellSource:
-        """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
-        args = setup_args(self.registry_)
-        source = make_source(
-            self._cells(adata),
-            self.gene_names,
-            layer=args["layer"],
-            mask_layer=args["mask_layer"],
-            categories=self.categories,
-            continuous_keys=self.continuous_keys,
-            unseen_to_null=unseen_to_null,
-            rows=rows,
-        )
-        if unseen_to_null and not self.module.knows_null:
-            asked = source.categories if rows is None else source.categories[rows]
-            if (asked >= [len(known) for known in self.categories.values()]).any():
-                raise ValueError(
-                    "`unseen_to_null=True` treats cells with unseen categories as having no covariates, but this model "
-                    "was made with `p_uncond=0` and has never seen such cells. Leave these cells out, or train one "
-                    "with `p_uncond` above 0."
-                )
-        return source
 
     # Training -------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Draws from the model: of new cells, and of the ones at hand anew."""
+"""New cells, drawn from nothing."""
 
 from __future__ import annotations
 
@@ -10,38 +10,36 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 from anndata import AnnData
-from mudata import MuData
 from scvi import REGISTRY_KEYS
 from tqdm.auto import tqdm
 
-from sccountsdiff.checks import check_keywords, whole_number
+from sccountsdiff.checks import whole_number
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import some_of
 from sccountsdiff.diffusion import NOISED
-from sccountsdiff.model.engine import FillMixin, Indices, as_dtype, choose_everything, count_dtype_of, unique_rows
-from sccountsdiff.model.settings import (
-    FILLING,
-    GENERATING,
-    Sampler,
-    choose_batch_size,
-    choose_seed,
-    make_generator,
-)
+from sccountsdiff.model.base import CountsDiffBase
+from sccountsdiff.model.engine import OnMove, choose_batch_size, choose_seed, draw, make_generator
+from sccountsdiff.model.settings import read_settings, takes_sampling_settings
+
+N_STEPS = 50
+"""Reverse steps: more than for imputation, as there is nothing observed to go by."""
 
 
-class GenerateMixin(FillMixin):
-    """Generation of cells, with or without covariates, and predictive draws."""
+class GenerateMixin(CountsDiffBase):
+    """Generation of cells, with or without covariates."""
 
+    @takes_sampling_settings(leave_out=("known",), n_steps=N_STEPS)
+    @torch.inference_mode()
     def generate(
         self,
         n_cells: int,
         covariates: Mapping[str, object] | pd.DataFrame | None = None,
         *,
-        n_steps: int = 50,
         batch_size: int | None = None,
         seed: int | None = None,
         silent: bool = False,
-        **sampling_kwargs,
+        on_move: OnMove | None = None,
+        **sampling,
     ) -> AnnData:
         """Draw new cells.
 
@@ -52,17 +50,16 @@ class GenerateMixin(FillMixin):
         covariates
             A value for each covariate of the model, or a column of ``n_cells`` values for it. ``None`` generates
             without covariates (the null state, which models trained with ``p_uncond=0`` do not know).
-        n_steps
-            Reverse steps.
         batch_size
             Cells at a time. Same ``seed``, ``batch_size`` and number of cells, same integers.
         seed
             Seed; default: drawn from torch's global generator, and noted in ``uns``.
         silent
             Show no progress bar.
-        **sampling_kwargs
-            ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length``, ``n_resamples`` and ``on_move`` as in
-            :meth:`impute`.
+        on_move
+            As in :meth:`impute`.
+        **sampling
+            Settings of sampling.
 
         Returns
         -------
@@ -77,9 +74,8 @@ class GenerateMixin(FillMixin):
         """
         self._require_trained()
         n_cells = whole_number("n_cells", n_cells)
-        check_keywords("generate()", sampling_kwargs, GENERATING, "Arguments of sampling")
-        sampler = Sampler(self.module, n_steps=n_steps, known=None, **sampling_kwargs)
-        sampler.check_cells(n_cells)
+        settings = read_settings(self.generate, sampling, n_steps=N_STEPS).resolve(self.module, generating=True)
+        settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=n_cells)
         obs, categories, continuous = self._covariates_of(n_cells, covariates)
         seed = choose_seed(seed)
         batch_size = choose_batch_size(batch_size)
@@ -90,7 +86,7 @@ class GenerateMixin(FillMixin):
         starts = range(0, n_cells, batch_size)
         for number, start in enumerate(tqdm(starts, desc="Generating", unit="block", disable=silent)):
             rows = slice(start, min(start + batch_size, n_cells))
-            nothing = torch.zeros(rows.stop - start, len(self.gene_names), device=device, dtype=torch.float32)
+            nothing = torch.zeros(rows.stop - start, self.module.n_genes, device=device, dtype=torch.float32)
             cells = self.module.read(
                 {
                     REGISTRY_KEYS.X_KEY: nothing,
@@ -98,90 +94,14 @@ class GenerateMixin(FillMixin):
                     REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(continuous[rows]),
                 }
             )
-            draw = sampler.draw(
-                nothing,
-                torch.full_like(nothing, NOISED),
-                cells["categories"],
-                cells["continuous"],
-                make_generator(device, seed, number),
-                rows,
-            )
-            blocks.append(sp.csr_matrix(draw.cpu().numpy()))
+            generator = make_generator(device, seed, number)
+            status = torch.full_like(nothing, NOISED)
+            drawn = draw(self.module, cells, status, settings, generator, rows=rows, on_move=on_move)
+            blocks.append(sp.csr_matrix(drawn.cpu().numpy()))
         generated = AnnData(sp.vstack(blocks, format="csr"), obs=obs, var=pd.DataFrame(index=pd.Index(self.gene_names)))
-        noted = sampler.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
-        generated.uns["sccountsdiff"] = {"generated": noted}
+        note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
+        generated.uns["sccountsdiff"] = {"generated": note}
         return generated
-
-    def posterior_predictive_sample(
-        self,
-        adata: AnnData | MuData | None = None,
-        indices: Indices | None = None,
-        *,
-        n_samples: int = 1,
-        n_folds: int = 10,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        silent: bool = False,
-        unseen_to_null: bool = False,
-        **sampling_kwargs,
-    ) -> np.ndarray:
-        """Draw every entry anew from the rest of its cell, fold by fold.
-
-        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
-
-        Parameters
-        ----------
-        adata
-            Data; default: the data of the model.
-        indices
-            Cells, in the order in which they are to come back.
-        n_samples
-            Draws.
-        n_folds
-            Each entry is drawn given the entries of the other folds.
-        batch_size
-            Cells at a time.
-        seed
-            Seed.
-        silent
-            Show no progress bar.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
-        **sampling_kwargs
-            ``n_steps``, ``known``, ``guidance``, ``attrition``, ``rounding``, ``final``, ``jump_length``,
-            ``n_resamples`` and ``on_move`` of :meth:`impute`.
-
-        Returns
-        -------
-        Counts of the model's genes, ``(n_samples, cells, genes)``.
-
-        Examples
-        --------
-        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
-        True
-        """
-        self._require_trained()
-        n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
-        check_keywords("posterior_predictive_sample()", sampling_kwargs, FILLING, "Arguments of sampling")
-        sampler = Sampler(self.module, **{"known": self._known_default, **sampling_kwargs})
-        rows, order = unique_rows(indices, self._counts_adata(adata))
-        source = self._source(adata, unseen_to_null, rows)
-        dtype = count_dtype_of(source.counts.dtype) if sampler.final == "sample" else np.dtype(np.float32)
-        filling = self._fill(
-            source,
-            rows,
-            choose_everything,
-            sampler,
-            n_folds=n_folds,
-            n_samples=n_samples,
-            batch_size=batch_size,
-            seed=choose_seed(seed),
-            silent=silent,
-            what="Predictive draws",
-        )
-        blocks = [as_dtype(draws, dtype).reshape(n_samples, -1, len(self.gene_names)) for _, _, draws in filling]
-        result = np.concatenate(blocks, axis=1)
-        return result if order is None else result[:, order]
 
     def _covariates_of(
         self, n_cells: int, covariates: Mapping[str, object] | pd.DataFrame | None

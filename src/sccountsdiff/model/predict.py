@@ -1,4 +1,4 @@
-"""What a model expects of cells: of deeper ones, of every entry given the others, and how likely they are."""
+"""What the model predicts of each entry from the rest of the cell: its law, its expectation, and how likely cells are."""
 
 from __future__ import annotations
 
@@ -12,40 +12,46 @@ from mudata import MuData
 
 from sccountsdiff.checks import check_number, whole_number
 from sccountsdiff.data.messages import suggestion
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, guide, log_likelihood
-from sccountsdiff.diffusion.rounding import checked_mean
-from sccountsdiff.model.engine import FillMixin, Indices, choose_everything, unique_rows
-from sccountsdiff.model.settings import Sampler, choose_seed, make_generator
-from sccountsdiff.module import OBSERVED_KEY
-
-N_CHAINS, N_STEPS = 5, 15
-"""Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
+from sccountsdiff.data.rows import Indices, unique_rows
+from sccountsdiff.diffusion import MISSING, NOISED, guide, log_likelihood
+from sccountsdiff.model.base import CountsDiffBase
+from sccountsdiff.model.engine import (
+    OnMove,
+    cell_blocks,
+    choose_seed,
+    every_entry,
+    expectation_settings,
+    fill,
+    make_generator,
+)
+from sccountsdiff.model.results import as_dtype, count_dtype_of
+from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
 SEED = 0
-"""Of these chains: an expectation has no seed of its own."""
+"""Of the chains behind an expectation, which has no seed of its own."""
 
 
-class ExpectMixin(FillMixin):
-    """Denoising, expected expression and likelihood."""
+class PredictMixin(CountsDiffBase):
+    """Predictive draws, expected expression and likelihood."""
 
-    def denoise(
+    @takes_sampling_settings()
+    def posterior_predictive_sample(
         self,
         adata: AnnData | MuData | None = None,
         indices: Indices | None = None,
         *,
-        depth: float = 2.0,
-        guidance: float = 1.0,
-        unseen_to_null: bool = False,
+        n_samples: int = 1,
+        n_folds: int = 10,
         batch_size: int | None = None,
+        seed: int | None = None,
         silent: bool = False,
+        unseen_to_null: bool = False,
+        on_move: OnMove | None = None,
+        **sampling,
     ) -> np.ndarray:
-        """Expected counts of the same cells, had they been sequenced ``depth`` times as deep.
+        """Draw every entry anew from the rest of its cell, fold by fold.
 
-        The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
-        are added to the ones at hand. The model expects the depth of its training cells and pulls others towards it, so
-        totals grow by less than ``depth``. Missing entries are first filled in with what :meth:`impute` expects, in one
-        pass (models trained with ``observed_training=False``: as the mean of 5 chains of 15 steps), and then grow like
-        the others.
+        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
 
         Parameters
         ----------
@@ -53,52 +59,57 @@ class ExpectMixin(FillMixin):
             Data; default: the data of the model.
         indices
             Cells, in the order in which they are to come back.
-        depth
-            Depth in units of the cell's own; above 1.
-        guidance
-            Strength of the covariates.
-        unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+        n_samples
+            Draws.
+        n_folds
+            Each entry is drawn given the entries of the other folds.
         batch_size
             Cells at a time.
+        seed
+            Seed.
         silent
             Show no progress bar.
+        unseen_to_null
+            Treat cells with unseen categories as having no covariates instead of raising an error.
+        on_move
+            As in :meth:`impute`.
+        **sampling
+            Settings of sampling.
 
         Returns
         -------
-        Expected counts of the model's genes, ``(cells, genes)``.
+        Counts of the model's genes, ``(n_samples, cells, genes)``.
 
         Examples
         --------
-        >>> bool((model.denoise(depth=3, silent=True) >= adata.X.toarray()).all())
+        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
         True
         """
         self._require_trained()
-        check_number("depth", depth, above=1)
-        sampler, n_chains = self._mean_sampler(guidance)
+        n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
+        settings = read_settings(self.posterior_predictive_sample, sampling).resolve(self.module)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
-        time = self.module.schedule.time_of(torch.tensor(1 / depth))
-        blocks = []
-        with torch.inference_mode():
-            for number, block in self._blocks(rows, batch_size, silent, "Denoising"):
-                cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
-                x0, missing = cells["x0"], cells["missing"]
-                covariates = cells["categories"], cells["continuous"]
-                if missing.any():
-                    # What the network says of missing entries was never trained. So they are predicted as hidden ones,
-                    # at the depth of their cell, and the completed cell is what is read as a thinned one: observed and
-                    # missing entries then grow alike, whatever depth the model believes in.
-                    status = torch.full_like(x0, OBSERVED).masked_fill(missing, NOISED)
-                    generators = (make_generator(x0.device, SEED, number, k) for k in range(n_chains))
-                    expected = sum(sampler.draw(x0, status, *covariates, g) for g in generators) / n_chains
-                    x0 = torch.where(missing, expected, x0)
-                t = torch.full((len(x0),), float(time), device=x0.device)
-                denoise = guide(self.module.denoise_with(*covariates), guidance)
-                deeper = x0 + checked_mean(denoise(x0, torch.full_like(x0, NOISED), t))
-                blocks.append(deeper.cpu().numpy())
-        result = np.concatenate(blocks)
-        return result if order is None else result[order]
+        dtype = count_dtype_of(source.counts.dtype) if settings.final == "sample" else np.dtype(np.float32)
+        filled = fill(
+            self.module,
+            source,
+            rows,
+            every_entry,
+            settings,
+            n_folds=n_folds,
+            n_samples=n_samples,
+            batch_size=batch_size,
+            seed=choose_seed(seed),
+            silent=silent,
+            description="Predictive draws",
+            on_move=on_move,
+        )
+        n_genes = self.module.n_genes
+        result = np.concatenate(
+            [as_dtype(block.draws, dtype).reshape(n_samples, -1, n_genes) for block in filled], axis=1
+        )
+        return result if order is None else result[:, order]
 
     def get_normalized_expression(
         self,
@@ -155,30 +166,29 @@ class ExpectMixin(FillMixin):
         self._require_trained()
         n_folds = whole_number("n_folds", n_folds)
         check_number("library_size", library_size, above=0)
-        sampler, n_chains = self._mean_sampler(guidance)
+        settings, n_chains = expectation_settings(self.module, guidance)
         genes = self._check_genes(gene_list)
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
-        filling = self._fill(
+        filled = fill(
+            self.module,
             self._source(adata, unseen_to_null, rows),
             rows,
-            choose_everything,
-            sampler,
+            every_entry,
+            settings,
             n_folds=n_folds,
             n_samples=n_chains,
             batch_size=batch_size,
             seed=SEED,
             silent=silent,
-            what="Expectation",
+            description="Expectation",
         )
-        blocks = []
-        for _, _, draws in filling:
-            expected = draws.mean(0, dtype=np.float64).reshape(-1, len(self.gene_names))
-            blocks.append(expected * (library_size / expected.sum(1, keepdims=True)))
-        result = np.concatenate(blocks)
-        result = result if order is None else result[order]
+        expected = np.concatenate([block.draws.mean(0, dtype=np.float64) for block in filled])
+        expected = expected.reshape(len(rows), self.module.n_genes)
+        expected *= library_size / expected.sum(1, keepdims=True)
+        expected = expected if order is None else expected[order]
         names = data.obs_names[rows if order is None else rows[order]]
-        frame = pd.DataFrame(result, index=names, columns=self.gene_names)[genes]
+        frame = pd.DataFrame(expected, index=names, columns=self.gene_names)[genes]
         return frame.to_numpy() if return_numpy else frame
 
     def log_likelihood(
@@ -227,31 +237,20 @@ class ExpectMixin(FillMixin):
         source = self._source(adata, unseen_to_null, rows)
         values = []
         with torch.inference_mode():
-            for number, block in self._blocks(rows, batch_size, silent, "Likelihood"):
-                cells = self.module.read(source.read(block, OBSERVED_KEY)[1])
-                values.append(
-                    log_likelihood(
-                        guide(self.module.denoise_with(cells["categories"], cells["continuous"]), 1.0),
-                        self.module.schedule,
-                        cells["x0"],
-                        torch.full_like(cells["x0"], NOISED).masked_fill(cells["missing"], MISSING),
-                        n_times=n_times,
-                        generator=make_generator(self.module.device, seed, number),
-                    )
-                    .cpu()
-                    .numpy()
+            for number, block in cell_blocks(self.module, rows, batch_size, silent, "Likelihood"):
+                cells = self.module.read(source.read(block)[1])
+                x0 = cells["x0"]
+                bound = log_likelihood(
+                    guide(self.module.denoise_with(cells["categories"], cells["continuous"]), 1.0),
+                    self.module.schedule,
+                    x0,
+                    torch.full_like(x0, NOISED).masked_fill(cells["missing"], MISSING),
+                    n_times=n_times,
+                    generator=make_generator(self.module.device, seed, number),
                 )
+                values.append(bound.cpu().numpy())
         result = np.concatenate(values)
         return result if order is None else result[order]
-
-    def _mean_sampler(self, guidance: float) -> tuple[Sampler, int]:
-        """How to get expectations, and the number of chains whose mean they are."""
-        if self.module.observed_training:
-            return Sampler(self.module, n_steps=1, final="mean", guidance=guidance), 1
-        # In one pass from t = 1 all that is known would be thinned away.
-        n_grid = self.module.schedule.n_grid
-        n_steps = N_STEPS if n_grid is None else min(N_STEPS, n_grid - 1)
-        return Sampler(self.module, n_steps=n_steps, known="noised", final="mean", guidance=guidance), N_CHAINS
 
     def _check_genes(self, gene_list: Sequence[str] | None) -> list[str]:
         """The genes to return, by default all; an error names one that the model does not have."""

@@ -1,15 +1,18 @@
-"""Collects the rows of a result, sparse if the counts are, in one place: never twice in memory."""
+"""Results of imputation: collected block by block, and written to the AnnData as layers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
+from anndata import AnnData
 
 
-class Canvas:
-    """Cells x genes, filled block by block from the top.
+class RowCollector:
+    """Cells x genes, filled block by block from the top, sparse if the counts are: never twice in memory.
 
     Parameters
     ----------
@@ -23,10 +26,10 @@ class Canvas:
     Examples
     --------
     >>> import numpy as np
-    >>> canvas = Canvas((3, 2), np.float32, is_sparse=True)
-    >>> canvas.add(np.array([[0, 1], [2, 0]]))
-    >>> canvas.add(np.array([[3, 4]]))
-    >>> canvas.finish().toarray().tolist()
+    >>> rows = RowCollector((3, 2), np.float32, is_sparse=True)
+    >>> rows.add(np.array([[0, 1], [2, 0]]))
+    >>> rows.add(np.array([[3, 4]]))
+    >>> rows.finish().toarray().tolist()
     [[0.0, 1.0], [2.0, 0.0], [3.0, 4.0]]
     """
 
@@ -45,13 +48,13 @@ class Canvas:
         if self._dense is not None:
             self._dense[rows] = block
         else:
-            block = sp.csr_matrix(block.astype(self.dtype, copy=False))
-            before, after = self._ends[rows.start], self._ends[rows.start] + block.nnz
+            stored = sp.csr_matrix(block.astype(self.dtype, copy=False))
+            before, after = self._ends[rows.start], self._ends[rows.start] + stored.nnz
             if after > len(self._values):
                 # Blocks are much alike: make room for all the rest.
                 self._resize(math.ceil(after / rows.stop * self._shape[0]))
-            self._values[before:after], self._genes[before:after] = block.data, block.indices
-            self._ends[rows.start + 1 : rows.stop + 1] = before + block.indptr[1:]
+            self._values[before:after], self._genes[before:after] = stored.data, stored.indices
+            self._ends[rows.start + 1 : rows.stop + 1] = before + stored.indptr[1:]
         self._n_done = rows.stop
 
     def finish(self, order: np.ndarray | None = None) -> np.ndarray | sp.csr_matrix:
@@ -66,3 +69,91 @@ class Canvas:
         # In place. Nobody else holds these arrays.
         self._values.resize(n_stored, refcheck=False)
         self._genes.resize(n_stored, refcheck=False)
+
+
+def count_dtype_of(dtype: np.dtype) -> np.dtype:
+    """The dtype of the counts, unless a draw may not fit into it."""
+    if dtype.kind in "iu":
+        return dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
+    return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32)
+
+
+def as_dtype(draws: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Draws in another type; an error if that is too small for them."""
+    if dtype.kind in "iu" and draws.size and draws.max() >= np.iinfo(dtype).max:
+        raise ValueError(
+            f"A draw of {draws.max():g} does not fit into the type of the counts, {dtype}. If it has run away, use less "
+            "`guidance`; otherwise convert the counts to float64."
+        )
+    return draws.astype(dtype)
+
+
+def with_values(
+    block: np.ndarray, places: tuple[np.ndarray, np.ndarray], values: np.ndarray, dtype: np.dtype
+) -> np.ndarray:
+    """A copy of the block with the values in some places."""
+    out = block.astype(dtype)
+    out[places] = as_dtype(values, dtype)
+    return out
+
+
+def layer_summaries(
+    n_samples: int, quantiles: list[float], draw_dtype: np.dtype, mean_dtype: np.dtype
+) -> dict[str, tuple[np.dtype, Callable[[np.ndarray], np.ndarray]]]:
+    """The layers that are written, by the suffix of their names: their types, and how ``(draws, entries)`` become one."""
+    if n_samples == 1:
+        return {"": (draw_dtype, lambda draws: draws[0])}
+    layers = {
+        "": (mean_dtype, lambda draws: draws.mean(0)),
+        "_sd": (np.dtype(np.float32), lambda draws: draws.std(0, ddof=1)),
+    }
+    return layers | {f"_q{q:g}": (draw_dtype, partial(_quantile, q=q)) for q in quantiles}
+
+
+def _quantile(draws: np.ndarray, q: float) -> np.ndarray:
+    """The lowest draw that is not exceeded by a share of at least ``q`` of all draws: a count, never between two."""
+    # Of 100 draws a share of 0.07 is 7, not the 7.000000000000001 that floating point makes of it.
+    position = max(math.ceil(q * len(draws) - 1e-9) - 1, 0)
+    return np.partition(draws, position, axis=0)[position]
+
+
+def check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) -> None:
+    """Refuse a name under which the layers of the result would replace what the model reads."""
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"`key_added` must be the name of a layer or None, not {key!r}.")
+    for what, layer in in_use.items():
+        if layer in [key + suffix for suffix in suffixes]:
+            raise ValueError(
+                f"`key_added={key!r}` would overwrite adata.layers[{layer!r}], which holds {what}: choose another name."
+            )
+
+
+def check_can_write(data: AnnData) -> None:
+    """Refuse data to which no layer can be added."""
+    if data.is_view and data.isbacked:
+        raise ValueError(
+            "`adata` is a view of data in a file, to which no layer can be added: pass the whole data with `indices`, "
+            "or `key_added=None`, or `adata.to_memory()`."
+        )
+
+
+def write_layers(
+    data: AnnData,
+    key: str,
+    layers: Mapping[str, np.ndarray | sp.csr_matrix],
+    note: dict,
+    keep: set[str | None],
+) -> None:
+    """Write layers, and a note on how they were made.
+
+    Further layers of an earlier result of that name, which would be taken as of this one, go; but not those to ``keep``.
+    """
+    notes = {name: old for name, old in data.uns.get("sccountsdiff", {}).items() if isinstance(old, Mapping)}
+    earlier = set(notes.get(key, {}).get("layers", []))
+    others = {layer for name, old in notes.items() if name != key for layer in old.get("layers", [])}
+    for name, matrix in layers.items():
+        data.layers[name] = matrix
+    for name in earlier - others - keep - set(layers):
+        if name in data.layers:
+            del data.layers[name]
+    data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key: note | {"layers": list(layers)}}

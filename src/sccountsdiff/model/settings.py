@@ -1,166 +1,198 @@
-"""The arguments of sampling, checked once, and the draw they stand for."""
+"""The settings of sampling, each written once.
+
+Methods of the model, the command line, the benchmark and the notes in ``uns`` derive theirs from here. The command line
+reads them before it imports torch, so that nothing here does at the top.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import numpy as np
-import torch
-from scvi import settings
-from torch import Tensor
+from sccountsdiff.checks import check_keywords, check_number, one_of, whole_number
 
-from sccountsdiff.checks import check_number, one_of, whole_number
-from sccountsdiff.diffusion import (
-    ROUNDINGS,
-    Attrition,
-    Move,
-    get_attrition,
-    guide,
-    reverse_walk,
-    sample,
-)
-from sccountsdiff.diffusion.guidance import check_guidance
-from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
-from sccountsdiff.diffusion.sampling import FINALS
-from sccountsdiff.module import CountsDiffModule
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sccountsdiff.diffusion import Attrition
+    from sccountsdiff.module import CountsDiffModule
 
 logger = logging.getLogger("sccountsdiff")
 
-GENERATING = ("guidance", "attrition", "rounding", "final", "jump_length", "n_resamples", "on_move")
-"""Arguments of sampling that make sense where nothing is known."""
-
-FILLING = ("n_steps", "known", *GENERATING)
-"""Those for cells of which something is known."""
+Method = TypeVar("Method", bound=Callable)
 
 
-@dataclass
-class Sampler:
-    """How draws are made; see :meth:`CountsDiffImputer.impute` for what the arguments mean.
+def _setting(default: Any, doc: str) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": inspect.cleandoc(doc)})
 
-    ``known=None`` is for cells of which nothing is known.
-    """
 
-    module: CountsDiffModule
-    _: KW_ONLY
-    n_steps: int = 15
-    known: str | None = "clean"
-    guidance: float = 1.0
-    attrition: float | Tensor | Attrition = 0.005
-    rounding: str | None = None
-    final: str = "sample"
-    jump_length: int = 1
-    n_resamples: int = 1
-    on_move: Callable[[Move, Tensor], None] | None = None
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How draws are made. What each setting means is said beside it, and from there in the methods that take it."""
 
-    def __post_init__(self):
-        head = self.module.denoiser.head
-        self.n_steps = whole_number("n_steps", self.n_steps)
-        self.jump_length = whole_number("jump_length", self.jump_length)
-        self.n_resamples = whole_number("n_resamples", self.n_resamples)
+    n_steps: int = _setting(
+        15, """Reverse steps of each draw. ``n_steps=1, final="mean"`` is the conditional mean in a single pass."""
+    )
+    known: Literal["clean", "noised"] | None = _setting(
+        None,
+        """How observed counts are shown to the network: as they are (``"clean"``), or thinned to the level of the others
+        (``"noised"``, the RePaint of the paper; it needs several steps, as nothing is left of them at the start).
+        Default: as in training, ``"clean"`` unless the model was made with ``observed_training=False``.""",
+    )
+    guidance: float = _setting(
+        1.0, """Strength of the covariates: 1 is the conditional model, 0 ignores them, above 1 exaggerates them."""
+    )
+    attrition: float | Tensor | Attrition = _setting(
+        0.005,
+        """A number: eta of the ``rescale`` schedule. Or an :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a
+        rate for each step; for each step and gene; or for each step, cell of ``adata`` and gene of the model. With
+        resampling, steps count as often as they are walked.""",
+    )
+    rounding: str | None = _setting(
+        None,
+        """How the expected births of a step become whole numbers: ``"random"``, ``"nearest"``, ``"poisson"`` or, with
+        the head of that name, ``"nb"``. Default: that of the head.""",
+    )
+    final: Literal["sample", "mean"] = _setting(
+        "sample", """``"mean"`` replaces the last draw of each chain by its expectation."""
+    )
+    jump_length: int = _setting(1, """RePaint's resampling: number of steps of a stretch that is walked again.""")
+    n_resamples: int = _setting(
+        1, """RePaint's resampling: how often each stretch of ``jump_length`` steps is walked."""
+    )
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether every draw is the same: one pass, and its expectation (which needs observed counts shown clean)."""
+        return self.n_steps == 1 and self.n_resamples == 1 and self.final == "mean"
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain values that any file format takes; not every version of AnnData can write None."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: value if isinstance(value, int | float | str) else repr(value) for name, value in values.items()}
+        return {name: plain[name] for name, value in values.items() if value is not None}
+
+    def resolve(self, module: CountsDiffModule, *, generating: bool = False) -> SamplingSettings:
+        """Check the settings against a model, and fill in what was left to it.
+
+        Parameters
+        ----------
+        module
+            What draws.
+        generating
+            Whether cells are made from nothing: then there is nothing observed to be shown.
+        """
+        from sccountsdiff.diffusion import ROUNDINGS, get_attrition
+        from sccountsdiff.diffusion.guidance import check_guidance
+        from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
+        from sccountsdiff.diffusion.sampling import FINALS
+
+        whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
         one_of("final", self.final, FINALS)
         one_of("rounding", self.rounding, (*ROUNDINGS, None))
-        if self.rounding == "nb" and head != "nb":
-            raise ValueError(f"`rounding='nb'` needs a model with `head='nb'`; this one has head={head!r}.")
-        if self.known is not None:
-            self._check_known()
-        self._check_guidance()
-        n_grid = self.module.schedule.n_grid
-        if n_grid is not None and self.n_steps > n_grid - 1:
-            raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
-        self.attrition = get_attrition(self.attrition)
-        self._check_attrition()
-        self.rounding = self.rounding or ("nb" if head == "nb" else "random")
-        self._walk = reverse_walk(self.n_steps, self.jump_length, self.n_resamples)
-
-    def _check_known(self) -> None:
-        one_of("known", self.known, WAYS_TO_SHOW)
-        if self.known == "clean" and not self.module.observed_training:
+        head = module.denoiser.head
+        if self.rounding not in (*MEAN_ROUNDINGS, head.rounding, None):
             raise ValueError(
-                "This model was trained with `observed_training=False` and has never seen a count marked as known: "
-                "pass `known='noised'`."
+                f"`rounding={self.rounding!r}` needs a model with `head={self.rounding!r}`; this one has the head "
+                f"{type(head).__name__}."
             )
-        if self.known == "noised" and self.n_steps == 1:
-            # At t = 1, where the only step starts, no known count is left.
-            if self.final == "mean":
-                raise ValueError(
-                    "`known='noised'` with `n_steps=1` has nothing to go by: known counts are all thinned away at the "
-                    "start of the only step, so the mean would be the same for all cells. Use more steps and average "
-                    "draws (`n_steps=15`), or `known='clean'` with a model trained with `observed_training=True`."
-                )
-            logger.warning(
-                "`known='noised'` with `n_steps=1`: known counts are all thinned away at the start of the only step, and "
-                "draws do not depend on the cell. Use more steps."
-            )
-
-    def _check_guidance(self) -> None:
+        known = None if generating else self._resolve_known(module)
         check_number("guidance", self.guidance)
         check_guidance(self.guidance)
-        if not self.module.has_covariates and self.guidance not in (0, 1):
+        if not module.has_covariates and self.guidance not in (0, 1):
             raise ValueError(f"`guidance={self.guidance}` has nothing to act on: the model has no covariates.")
-        if self.guidance != 1 and not self.module.knows_null:
+        if self.guidance != 1 and not module.knows_null:
             raise ValueError(
                 f"`guidance={self.guidance}` needs predictions without covariates, which this model has not learned: "
                 "it was made with `p_uncond=0`. Use `guidance=1`, or train one with `p_uncond` above 0."
             )
+        n_grid = module.schedule.n_grid
+        if n_grid is not None and whole["n_steps"] > n_grid - 1:
+            raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
+        attrition = get_attrition(self.attrition)
+        attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
+        rounding = self.rounding or head.rounding
+        return dataclasses.replace(self, **whole, known=known, attrition=attrition, rounding=rounding)
 
-    def _check_attrition(self, n_cells: int | None = None) -> None:
-        n_genes = len(self.module.denoiser.gene_means)
-        self.attrition.check(self.n_steps * self.n_resamples, n_cells=n_cells, n_genes=n_genes)
+    def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
+        from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
 
-    def check_cells(self, n_cells: int) -> None:
-        """Refuse settings that are made for another number of cells."""
-        self._check_attrition(n_cells)
+        known = self.known or ("clean" if module.observed_training else "noised")
+        one_of("known", known, WAYS_TO_SHOW)
+        if known == "clean" and not module.observed_training:
+            raise ValueError(
+                "This model was trained with `observed_training=False` and has never seen a count marked as observed: "
+                "pass `known='noised'`."
+            )
+        if known == "noised" and self.n_steps == 1:
+            # At t = 1, where the only step starts, no observed count is left.
+            if self.final == "mean":
+                raise ValueError(
+                    "`known='noised'` with `n_steps=1` has nothing to go by: observed counts are all thinned away at the "
+                    "start of the only step, so the mean would be the same for all cells. Use more steps and average "
+                    "draws (`n_steps=15`), or `known='clean'` with a model trained with `observed_training=True`."
+                )
+            logger.warning(
+                "`known='noised'` with `n_steps=1`: observed counts are all thinned away at the start of the only step, "
+                "and draws do not depend on the cell. Use more steps."
+            )
+        return known
 
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether every draw is the same: one pass, and its expectation (which goes with clean known counts only)."""
-        return self.n_steps == 1 and self.n_resamples == 1 and self.final == "mean"
 
-    def describe(self) -> dict:
-        """The settings as plain values that any file format takes."""
-        names = ("n_steps", "known", "guidance", "rounding", "final", "jump_length", "n_resamples")
-        described = {name: getattr(self, name) for name in names} | {"attrition": repr(self.attrition)}
-        return {name: value for name, value in described.items() if value is not None}
-
-    @torch.inference_mode()
-    def draw(
-        self,
-        x0: Tensor,
-        status: Tensor,
-        categories: Tensor,
-        continuous: Tensor,
-        generator: torch.Generator,
-        rows: np.ndarray | slice | None = None,
-    ) -> Tensor:
-        """One draw for each cell; ``rows`` say which cells of the data these are."""
-        return sample(
-            guide(self.module.denoise_with(categories, continuous), self.guidance),
-            self.module.schedule,
-            self._walk,
-            x0,
-            status,
-            attrition=self.attrition if rows is None else self.attrition.of_cells(rows),
-            rounding=self.rounding,
-            known=self.known or "clean",
-            final=self.final,
-            generator=generator,
-            on_move=self.on_move,
+def setting_fields(leave_out: tuple[str, ...] = (), **defaults: Any) -> list[inspect.Parameter]:
+    """The settings as keyword arguments, with other defaults for some."""
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(field.name, field.default),
+            annotation=field.type,
         )
+        for field in dataclasses.fields(SamplingSettings)
+        if field.name not in leave_out
+    ]
 
 
-def make_generator(device: torch.device, *keys: int) -> torch.Generator:
-    """A generator of its own for each combination of keys, such as ``(seed, block, draw)``."""
-    state = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
-    return torch.Generator(device).manual_seed(int(state))
+def takes_sampling_settings(*, leave_out: tuple[str, ...] = (), **defaults: Any) -> Callable[[Method], Method]:
+    """Method decorator: shows the settings in place of ``**sampling`` in signature and docstring.
+
+    Parameters
+    ----------
+    leave_out
+        Settings that the method does not take.
+    **defaults
+        Defaults that are not those of :class:`SamplingSettings`.
+    """
+
+    def decorate(method: Method) -> Method:
+        settings = setting_fields(leave_out, **defaults)
+        signature = inspect.signature(method)
+        others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        method.__signature__ = signature.replace(parameters=[*others, *settings])
+        docs = {field.name: field.metadata["doc"] for field in dataclasses.fields(SamplingSettings)}
+        entries = [f"{setting.name}\n" + _indent(docs[setting.name], "    ") for setting in settings]
+        method.__doc__ = re.sub(
+            r"^( *)\*\*sampling\n(?:\1 +.*\n)+",
+            lambda found: _indent("\n".join(entries), found[1]) + "\n",
+            method.__doc__ or "",
+            flags=re.MULTILINE,
+        )
+        return method
+
+    return decorate
 
 
-def choose_batch_size(batch_size: int | None) -> int:
-    """The batch size itself, or that of ``scvi.settings``."""
-    return whole_number("batch_size", settings.batch_size if batch_size is None else batch_size)
+def read_settings(method: Callable, given: Mapping[str, Any], **defaults: Any) -> SamplingSettings:
+    """The settings that a method was given; an error names one that it does not take."""
+    parameters = inspect.signature(method).parameters
+    check_keywords(f"{method.__name__}()", given, parameters)
+    return SamplingSettings(**{**defaults, **given})
 
 
-def choose_seed(seed: int | None) -> int:
-    """The seed itself, or one from torch's global stream, so that ``scvi.settings.seed`` governs it."""
-    return int(torch.randint(2**31, (1,))) if seed is None else whole_number("seed", seed, least=0)
+def _indent(text: str, by: str) -> str:
+    return "\n".join(by + line if line else line for line in text.split("\n"))

@@ -18,10 +18,10 @@ from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_categories, check_covariates
 from sccountsdiff.data.messages import matrix_name
-from sccountsdiff.data.missing import check_observed
-from sccountsdiff.data.reading import by_rows, is_csc
+from sccountsdiff.data.missing import OBSERVED_KEY
+from sccountsdiff.data.reading import Matrix, is_csc
 from sccountsdiff.data.source import Cells, find_cells, match_genes, open_counts
-from sccountsdiff.module import OBSERVED_KEY
+from sccountsdiff.model.base import CountsDiffBase, check_data
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("sccountsdiff")
 _UNCHECKED = {"is_count_data": False, "correct_data_format": False}
 
 
-class SetupMixin:
+class SetupMixin(CountsDiffBase):
     """Set-up of AnnData and MuData."""
 
     @classmethod
@@ -164,7 +164,8 @@ class SetupMixin:
         # Of a model that is loaded, nothing can be passed to the set-up.
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
         setup = f"{cls.__name__}.{method}" if source_registry is None else None
-        _check_counts(cells.adata, args["layer"], args["mask_layer"], setup)
+        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup)
+        checked_data = check_data(matrix, cells, args)
         _check_genes(cells.adata, source_registry)
 
         make_layer, make_categorical, make_continuous = makers
@@ -177,10 +178,11 @@ class SetupMixin:
             data_fields.append(make_layer(OBSERVED_KEY, args["mask_layer"]))
         manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
         manager.register_fields(data, **load_kwargs)
+        manager.checked_data = checked_data
         cls.register_manager(manager)
-        _store_by_rows(cells.adata, args["layer"])
+        _store_by_rows(cells.adata, args["layer"], matrix.counts)
         if args["mask_layer"] is not None:
-            _store_by_rows(cells.adata, args["mask_layer"])
+            _store_by_rows(cells.adata, args["mask_layer"], matrix.mask)
 
     def _check_unchanged(self) -> None:
         """Refuse data whose genes or covariates are not those of the set-up, which is what training reads."""
@@ -228,11 +230,6 @@ def _check_layer_names(args: dict) -> None:
             )
 
 
-def _check_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None) -> None:
-    counts, mask = open_counts(adata, layer, mask_layer, setup=setup)
-    check_observed(counts, mask, name=matrix_name(layer), obs_names=adata.obs_names, var_names=adata.var_names)
-
-
 def _check_genes(adata: AnnData, source_registry: dict | None) -> None:
     """Refuse names that are not unique and, of data that a model is loaded with, other genes than the model's."""
     genes = adata.var_names
@@ -245,13 +242,13 @@ def _check_genes(adata: AnnData, source_registry: dict | None) -> None:
         )
 
 
-def _store_by_rows(adata: AnnData, layer: str | None) -> None:
+def _store_by_rows(adata: AnnData, layer: str | None, by_row: Matrix) -> None:
     """Replace a CSC matrix in memory by its CSR form: training reads rows over and over again."""
     matrix = get_matrix(adata, layer)
     if not (sp.issparse(matrix) and is_csc(matrix)):
         return
     logger.info("Converting %s to CSR.", matrix_name(layer))
     if layer is None:
-        adata.X = by_rows(matrix)
+        adata.X = by_row
     else:
-        adata.layers[layer] = by_rows(matrix)
+        adata.layers[layer] = by_row

@@ -1,8 +1,9 @@
 """Networks: backbones over genes and the denoiser built around them. Torch only."""
 
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
-from sccountsdiff.nn.denoiser import HEADS, CountsDenoiser
+from sccountsdiff.nn.denoiser import CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
+from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
 
@@ -12,8 +13,15 @@ __all__ = [
     "Backbone",
     "Conditioning",
     "CountsDenoiser",
+    "Head",
+    "HeadInput",
+    "NegativeBinomial",
+    "Poisson",
+    "Softplus",
     "TimeEmbedding",
     "Transformer",
     "get_backbone",
+    "get_head",
     "register_backbone",
+    "register_head",
 ]

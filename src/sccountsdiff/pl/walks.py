@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 
 from sccountsdiff.diffusion import thin
-from sccountsdiff.module import OBSERVED_KEY
 from sccountsdiff.pl.figure import HEAT, ORANGE, finish, own_axes
 
 if TYPE_CHECKING:
@@ -117,8 +116,7 @@ def reverse_walk(
     ax, show, save
         As in :func:`history`.
     **impute_kwargs
-        Further arguments of :meth:`~sccountsdiff.CountsDiffImputer.impute`, such as ``guidance``. ``known`` is what the
-        model was trained for unless given.
+        Further arguments of :meth:`~sccountsdiff.CountsDiffImputer.impute`, such as ``guidance``.
 
     Returns
     -------
@@ -134,7 +132,6 @@ def reverse_walk(
     counts, position = _counts_of(model, cell)
     rows = _rows(model, counts, genes)
     is_hidden = _hidden(model, hidden, seed)
-    impute_kwargs = {"known": model._known_default} | impute_kwargs
     sites = sp.lil_matrix((model.adata.n_obs, len(counts)), dtype=bool)
     sites[position] = is_hidden
     moves = []
@@ -179,7 +176,7 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
         raise IndexError(f"`cell` must be a position among the {len(names)} cells, not {cell}.")
     model.module.eval()  # one in training mode does not move what it reads to its device
     rows = np.array([cell])
-    _, tensors = model._source(rows=rows).read(rows, OBSERVED_KEY)
+    _, tensors = model._source(rows=rows).read(rows)
     seen = model.module.read(tensors)  # the model's own word on what is missing
     return seen["x0"].masked_fill(seen["missing"], torch.nan)[0].cpu().numpy(), int(cell)
 

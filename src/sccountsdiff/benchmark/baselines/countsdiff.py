@@ -14,10 +14,23 @@ from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.model import CountsDiffImputer
+from sccountsdiff.model.settings import setting_fields
+
+SETTINGS = {setting.name: setting for setting in setting_fields()}
+"""The settings of sampling, each of which is a setting of the method."""
+
+
+def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
+    """Class decorator, below ``dataclass``: adds the settings of sampling as fields."""
+    for name, setting in SETTINGS.items():
+        kind.__annotations__[name] = setting.annotation
+        setattr(kind, name, sampling(setting.default))
+    return kind
 
 
 @register_baseline
 @dataclass(eq=False)
+@with_sampling_settings
 class CountsDiff(Baseline):
     """CountsDiff: integer draws by diffusion on the natural numbers.
 
@@ -37,7 +50,7 @@ class CountsDiff(Baseline):
         Further arguments of :class:`~sccountsdiff.CountsDiffImputer`.
     train_kwargs
         Further arguments of :meth:`CountsDiffImputer.train() <sccountsdiff.CountsDiffImputer>`.
-    n_steps, known, guidance, attrition, rounding, final, n_resamples, batch_size
+    n_steps, known, guidance, attrition, rounding, final, jump_length, n_resamples, batch_size
         Sampling, see :meth:`CountsDiffImputer.impute() <sccountsdiff.CountsDiffImputer>`.
 
     Examples
@@ -59,13 +72,6 @@ class CountsDiff(Baseline):
     observed_training: bool = True
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     train_kwargs: dict[str, Any] = field(default_factory=dict)
-    n_steps: int = sampling(15)
-    known: str = sampling("clean")
-    guidance: float = sampling(1.0)
-    attrition: float = sampling(0.005)
-    rounding: str | None = sampling(None)
-    final: str = sampling("sample")
-    n_resamples: int = sampling(1)
     batch_size: int = sampling(128)
 
     name: ClassVar[str] = "countsdiff"
@@ -108,19 +114,13 @@ class CountsDiff(Baseline):
                 self._adata(cells, cells.observed | sites),
                 sites=sites,
                 n_samples=n_samples,
-                n_steps=self.n_steps,
-                known=self.known,
-                guidance=self.guidance,
-                attrition=self.attrition,
-                rounding=self.rounding,
-                final=self.final,
-                n_resamples=self.n_resamples,
                 return_mean=False,
                 key_added=None,
                 unseen_to_null=True,
                 batch_size=self.batch_size,
                 seed=seed,
                 silent=True,
+                **{name: getattr(self, name) for name in SETTINGS},
             )
         return draws if n_samples > 1 else draws[0]
 
@@ -137,7 +137,7 @@ class CountsDiff(Baseline):
         return (complete - cells.counts) * (share / (1 - share))
 
     def _adata(self, cells: Cells, present: np.ndarray) -> AnnData:
-        """Cells as the model reads them; what is not ``present`` is neither known nor asked for."""
+        """Cells as the model reads them; what is not ``present`` is missing and not asked for."""
         obs = cells.covariates.astype(dict.fromkeys(self._categorical, str))
         layers = {"observed": present} if self._has_gaps else None
         return AnnData(cells.counts, obs=obs, var=pd.DataFrame(index=self.genes), layers=layers)
@@ -173,15 +173,14 @@ class CountsDiffPaper(CountsDiff):
 
     Examples
     --------
-    >>> CountsDiffPaper().known
-    'noised'
+    >>> CountsDiffPaper().observed_training
+    False
     """
 
     backbone: str = "transformer"
     head: str = "softplus"
     observed_training: bool = False
     n_steps: int = sampling(19)
-    known: str = sampling("noised")
     n_resamples: int = sampling(3)
 
     name: ClassVar[str] = "countsdiff_paper"

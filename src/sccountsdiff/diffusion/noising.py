@@ -1,0 +1,104 @@
+"""What the network is trained on (Algorithm 1): a time for each cell, what is shown of it, and the thinned counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED
+from sccountsdiff.diffusion.process import thin
+from sccountsdiff.diffusion.schedules import Schedule
+
+NOTHING_OBSERVED_SHARE = 0.15
+"""Share of training cells of which nothing is shown as observed, so that the model can generate."""
+
+LAST_TIME_SHARE = 0.3
+"""Share of training cells at t = 1, where the one-pass mean is read off and where the weight of Eq. 6 vanishes."""
+
+
+@dataclass(frozen=True)
+class NoisedCounts:
+    """Counts after the forward process, and what is to be predicted from them.
+
+    Attributes
+    ----------
+    xt
+        Counts as the network sees them: thinned where noised, as they are where observed.
+    status
+        :data:`OBSERVED`, :data:`NOISED` or :data:`MISSING` for each entry.
+    t
+        Time of each cell.
+    weight
+        Weight of each cell in Eq. 6.
+    y
+        Counts still to come, ``x_0 - x_t``.
+    """
+
+    xt: Tensor
+    status: Tensor
+    t: Tensor
+    weight: Tensor
+    y: Tensor
+
+
+def draw_noised(
+    x0: Tensor,
+    schedule: Schedule,
+    *,
+    missing: Tensor | None = None,
+    show_observed: bool = False,
+    generator: torch.Generator | None = None,
+) -> NoisedCounts:
+    """Draw times and noised counts for one training step.
+
+    Parameters
+    ----------
+    x0
+        Counts, ``(cells, genes)``, or images ``(images, channels, height, width)``; 0 where missing.
+    schedule
+        Survival schedule.
+    missing
+        Entries without a count, boolean; default: none.
+    show_observed
+        Show a random share of each cell as observed, and draw t = 1 more often than by chance: the network then learns
+        to predict hidden entries from observed ones. ``False`` is the paper's training.
+    generator
+        Source of randomness; default: torch's global one.
+
+    Returns
+    -------
+    The noised counts.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine, draw_noised
+    >>> x0 = torch.full((4, 3), 6.0)
+    >>> noised = draw_noised(x0, Cosine(), generator=torch.Generator().manual_seed(0))
+    >>> bool((noised.xt + noised.y == x0).all())
+    True
+    """
+    n, device = len(x0), x0.device
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, device=device)
+
+    # One time in each n-th of [0, 1]: uniform, and the loss varies less from batch to batch.
+    t = (torch.randperm(n, generator=generator, device=device) + uniform(n)) / n
+    t = schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
+    weight = schedule.weight(t).to(x0.dtype)
+    status = torch.full_like(x0, NOISED)
+    if show_observed:
+        last = uniform(n) < LAST_TIME_SHARE
+        t = t.masked_fill(last, 1.0)
+        weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
+        share = uniform(n, 1) * (uniform(n, 1) >= NOTHING_OBSERVED_SHARE)
+        status = status.masked_fill(uniform(*x0.shape) < share, OBSERVED)
+    if missing is not None:
+        status = status.masked_fill(missing, MISSING)
+    is_noised = status == NOISED
+    p = schedule.survival(t).to(x0.dtype).reshape(-1, *[1] * (x0.ndim - 1))
+    xt = torch.where(is_noised, thin(x0 * is_noised, p, generator), x0)  # zeros cost no draw
+    return NoisedCounts(xt, status, t, weight, x0 - xt)

@@ -1,0 +1,158 @@
+"""What all methods of the model build on: its genes and covariates, and the cells that they work with."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from mudata import MuData
+from scvi import REGISTRY_KEYS
+from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
+
+from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
+from sccountsdiff.data.source import Cells, CellSource, CountMatrix, find_cells, make_source, open_counts
+from sccountsdiff.data.summary import CountSummary
+from sccountsdiff.module import CountsDiffModule
+
+
+class CheckedData(NamedTuple):
+    """Data that was checked in full, and by what it is recognised if it is met again."""
+
+    summary: CountSummary
+    fingerprint: tuple[bytes, ...]
+
+
+def check_data(matrix: CountMatrix, cells: Cells, args: dict) -> CheckedData:
+    """Check counts and mask in one pass; ``args`` are those of the set-up."""
+    labels = pd.Categorical(cells.categorical_obs[args["labels_key"]]) if args["zeros"] == "missing" else None
+    return CheckedData(matrix.summarise(labels), matrix.fingerprint())
+
+
+class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
+    """Access to the data of the model, and to other data of the same kind."""
+
+    module: CountsDiffModule
+
+    @property
+    def gene_names(self) -> np.ndarray:
+        """Names of the model's genes.
+
+        Returns
+        -------
+        The names, in the order of the columns of what the model returns.
+
+        Examples
+        --------
+        >>> bool((model.gene_names == adata.var_names).all())
+        True
+        """
+        return np.asarray(field_state(self.registry_, REGISTRY_KEYS.X_KEY)["column_names"])
+
+    @property
+    def categories(self) -> dict[str, np.ndarray]:
+        """Categorical covariates and their categories.
+
+        Returns
+        -------
+        The categories that the model knows, by covariate; empty for a model without categorical covariates.
+
+        Examples
+        --------
+        >>> import sccountsdiff
+        >>> cells = sccountsdiff.datasets.pbmc68k()[:60, :25].copy()
+        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
+        >>> "CD19+ B" in sccountsdiff.CountsDiffImputer(cells).categories["cell_type"]
+        True
+        """
+        return dict(field_state(self.registry_, REGISTRY_KEYS.CAT_COVS_KEY).get("mappings", {}))
+
+    @property
+    def continuous_keys(self) -> list[str]:
+        """Continuous covariates.
+
+        Returns
+        -------
+        Their columns in ``obs``; empty for a model without continuous covariates.
+
+        Examples
+        --------
+        >>> model.continuous_keys
+        []
+        """
+        return list(field_state(self.registry_, REGISTRY_KEYS.CONT_COVS_KEY).get("columns", []))
+
+    def _require_trained(self) -> None:
+        if not self.is_trained:
+            raise RuntimeError("The model is not trained yet: call `model.train()` first.")
+
+    def _cells(self, adata: AnnData | MuData | None) -> Cells:
+        """Where counts and covariates are, of the model's data or of other data of the same kind."""
+        adata = self.adata if adata is None else adata
+        if adata is None:
+            raise ValueError("The model was loaded without data: pass `adata`.")
+        is_mudata = is_mudata_setup(self.registry_)
+        if is_mudata and not isinstance(adata, MuData):
+            raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
+        if not is_mudata and not isinstance(adata, AnnData):
+            raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
+        return find_cells(adata, setup_args(self.registry_).get("modalities"))
+
+    def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
+        """The AnnData that holds the counts."""
+        return self._cells(adata).adata
+
+    def _is_own(self, adata: AnnData | MuData | None) -> bool:
+        """Whether data is that of the model, which was checked when it was set up."""
+        return adata is None or adata is self.adata
+
+    def _source(
+        self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False, rows: np.ndarray | None = None
+    ) -> CellSource:
+        """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
+        cells = self._cells(adata)
+        matrix = self._open_counts(cells.adata)
+        source = make_source(
+            cells,
+            matrix,
+            self.gene_names,
+            categories=self.categories,
+            continuous_keys=self.continuous_keys,
+            unseen_to_null=unseen_to_null,
+            rows=rows,
+        )
+        if self._is_own(adata):
+            self._checked_data(matrix, cells)
+        else:
+            matrix.check(rows)
+        if unseen_to_null and not self.module.knows_null:
+            asked = source.categories if rows is None else source.categories[rows]
+            if (asked >= [len(known) for known in self.categories.values()]).any():
+                raise ValueError(
+                    "`unseen_to_null=True` treats cells with unseen categories as having no covariates, but this model "
+                    "was made with `p_uncond=0` and has never seen such cells. Leave these cells out, or train one "
+                    "with `p_uncond` above 0."
+                )
+        return source
+
+    def _open_counts(self, adata: AnnData) -> CountMatrix:
+        args = setup_args(self.registry_)
+        mask_layer = args["mask_layer"]
+        if mask_layer is not None and mask_layer not in adata.layers:
+            warnings.warn(
+                f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
+                "zeros too, are taken as observed.",
+                stacklevel=2,
+            )
+            mask_layer = None
+        return open_counts(adata, args["layer"], mask_layer)
+
+    def _checked_data(self, matrix: CountMatrix, cells: Cells) -> CheckedData:
+        """What the check at set-up found; the data is checked anew if it was changed as a whole since then."""
+        checked = getattr(self.adata_manager, "checked_data", None)
+        if checked is None or checked.fingerprint != matrix.fingerprint():
+            checked = check_data(matrix, cells, setup_args(self.registry_))
+            self.adata_manager.checked_data = checked
+        return checked

@@ -1,0 +1,75 @@
+"""Which entries are filled in: those that the user names, those that are missing, or the zeros."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+
+from sccountsdiff.data.counts import get_matrix
+from sccountsdiff.data.missing import check_mask_block, check_mask_form
+from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, iter_row_chunks, read_rows
+from sccountsdiff.data.source import CellSource
+from sccountsdiff.model.engine import ChooseSites
+
+logger = logging.getLogger("sccountsdiff")
+
+Sites: TypeAlias = "np.ndarray | sp.spmatrix | pd.DataFrame | str"
+
+
+def named_sites(sites: Sites, data: AnnData, source: CellSource) -> ChooseSites:
+    """The entries that the user names, checked."""
+    matrix = _read_sites(sites, data)
+
+    def choose(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        return source.select(read_rows(matrix, rows)).astype(bool)
+
+    others = np.setdiff1d(np.arange(data.n_vars), source.columns)  # genes that the model does not have
+    if matrix.dtype.kind == "b" and not len(others):
+        return choose
+    n_asked = np.zeros(len(others))
+    for start, block in iter_row_chunks(matrix):
+        check_mask_block(
+            block, range(start, start + block.shape[0]), range(data.n_vars), name="sites", meaning="fill in"
+        )
+        n_asked += np.asarray(block[:, others].sum(0)).ravel()
+    if n_asked.any():
+        gene = data.var_names[others[n_asked.argmax()]]
+        raise ValueError(f"`sites` asks for gene {gene!r}, which the model was not trained on.")
+    return choose
+
+
+def _read_sites(sites: Any, data: AnnData) -> Matrix:
+    if isinstance(sites, str):
+        sites = get_matrix(data, sites, "sites")
+    if isinstance(sites, pd.DataFrame):
+        if not (sites.index.equals(data.obs_names) and sites.columns.equals(data.var_names)):
+            raise ValueError(
+                "`sites` does not have the names of cells and genes of adata, in their order: "
+                "pass sites.loc[adata.obs_names, adata.var_names]."
+            )
+        sites = sites.to_numpy()
+    sites = by_rows(as_matrix(sites, "sites"))
+    return check_mask_form(sites, data.shape, name="sites", meaning="fill in")
+
+
+def missing_entries(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Entries without a count."""
+    return missing
+
+
+def zeros(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Entries with a count of 0."""
+    return counts == 0
+
+
+def default_sites(has_missing: bool, n_folds: int) -> tuple[ChooseSites, int]:
+    """What is filled in if the user names nothing, and in how many folds: what is missing, else the zeros."""
+    if has_missing:
+        return missing_entries, 1
+    logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
+    return zeros, n_folds

@@ -1,0 +1,201 @@
+"""Heads: what the numbers that a backbone puts out say about the counts still to come."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sccountsdiff.diffusion import Prediction, count_loss, nb_loss
+from sccountsdiff.registry import Registry
+
+HEADS: Registry[type[Head]] = Registry("head")
+
+INITIAL_LOG_DISPERSION = 1.0
+
+
+@dataclass(frozen=True)
+class HeadInput:
+    """What a head knows of a batch of cells beside the outputs of the backbone.
+
+    Attributes
+    ----------
+    log_mean
+        Logarithm of the mean of each gene at the depth of the cell, ``(cells, genes)``.
+    xt
+        Noised counts, 0 where an entry is not noised, ``(cells, genes)``.
+    p
+        Survival p(t) of the noised entries, 0 for others, ``(cells, genes)``.
+    log_lost
+        ``log(1 - p(t))``, ``(cells, 1)``.
+    """
+
+    log_mean: Tensor
+    xt: Tensor
+    p: Tensor
+    log_lost: Tensor
+
+
+class Head(ABC):
+    """Turns the outputs of a backbone into the law of the remaining counts, and says how that is trained.
+
+    Attributes
+    ----------
+    n_outputs
+        Numbers that are asked of the backbone for each gene.
+    rounding
+        How births are drawn unless the user says otherwise (:func:`~sccountsdiff.diffusion.draw_births`).
+    scales_by_depth
+        Whether counts are scaled by the depth of the cell before the network sees them.
+
+    Examples
+    --------
+    A head of your own, available as ``CountsDiffImputer(adata, head="identity")``:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Prediction
+    >>> from sccountsdiff.nn import Head, get_head, register_head
+    >>> @register_head("identity")
+    ... class Identity(Head):
+    ...     def predict(self, outputs, given):
+    ...         return Prediction(given.log_lost + outputs[0])
+    >>> get_head("identity").n_outputs
+    1
+    """
+
+    n_outputs: ClassVar[int] = 1
+    rounding: ClassVar[str] = "random"
+    scales_by_depth: ClassVar[bool] = True
+
+    @abstractmethod
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The law of the remaining counts, from outputs of shape ``(n_outputs, cells, genes)``."""
+
+    def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
+        """Loss of each entry without the weight of its time: Eq. 6."""
+        return count_loss(y, prediction.log_mean)
+
+
+def register_head(name: str):
+    """Class decorator that makes a :class:`Head` available as ``head=name``; see there for an example.
+
+    Parameters
+    ----------
+    name
+        Name for ``head=``.
+
+    Returns
+    -------
+    A decorator that returns the class as it is.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import Poisson, get_head, register_head
+    >>> @register_head("rounded_poisson")
+    ... class RoundedPoisson(Poisson):
+    ...     rounding = "nearest"
+    >>> get_head("rounded_poisson").rounding
+    'nearest'
+    """
+    return HEADS.register(name)
+
+
+def get_head(head: str | type[Head] | Head) -> Head:
+    """The head of that name, or of that class.
+
+    Parameters
+    ----------
+    head
+        A registered name, a subclass of :class:`Head`, or a head.
+
+    Returns
+    -------
+    The head.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import get_head
+    >>> get_head("nb").n_outputs
+    2
+    """
+    if isinstance(head, Head):
+        return head
+    if isinstance(head, type) and issubclass(head, Head):
+        return head()
+    if not isinstance(head, str) or head not in HEADS:
+        raise ValueError(f"`head` must be one of {', '.join(HEADS)}, or a Head, not {head!r}.")
+    return HEADS[head]()
+
+
+@register_head("nb")
+class NegativeBinomial(Head):
+    """Counts of a gene given the rest of the cell are negative binomial.
+
+    The mean ``mu = exp(log_mean + f)`` and a dispersion theta say what is known of a gene before its own noised count is
+    looked at: a rate from ``Gamma(theta, theta / mu)``. That count is then taken in exactly, by conjugacy: what remains is
+    negative binomial with mean ``(1 - p) (theta + x_t) / (theta / mu + p)`` and dispersion ``theta + x_t``. A backbone
+    that sees all genes through a few hundred hidden units could not do this for each gene. At t = 1, where nothing of the
+    gene is left, it is ``mu`` and ``theta``. Exact for negative-binomial counts.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import NegativeBinomial
+    >>> NegativeBinomial().rounding
+    'nb'
+    """
+
+    n_outputs = 2
+    rounding = "nb"
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The posterior of the gene's rate, thinned."""
+        log_mu = given.log_mean + outputs[0]
+        log_theta = INITIAL_LOG_DISPERSION + outputs[1]
+        log_shape = torch.log(log_theta.exp() + given.xt)
+        log_rate = torch.log(torch.exp(log_theta - log_mu) + given.p)
+        return Prediction(given.log_lost + log_shape - log_rate, log_shape)
+
+    def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
+        """Eq. 6 for the mean; the dispersion has a likelihood of its own, around the same mean."""
+        dispersion_loss = nb_loss(y, prediction.log_mean.detach(), prediction.log_dispersion)
+        return super().loss(y, prediction) + dispersion_loss
+
+
+@register_head("poisson")
+class Poisson(Head):
+    """``y_hat = (1 - p(t)) exp(log_mean + f)``. Exact for Poisson counts.
+
+    The backbone starts from 0, so the untrained network is the depth-scaled gene mean.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import Poisson
+    >>> Poisson().n_outputs
+    1
+    """
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The expected counts, with no law around them."""
+        return Prediction(given.log_lost + (given.log_mean + outputs[0]))
+
+
+@register_head("softplus")
+class Softplus(Head):
+    """The paper's: ``y_hat = softplus(f)``, not scaled by depth; the conditioning still tells the backbone of it.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import Softplus
+    >>> Softplus().scales_by_depth
+    False
+    """
+
+    scales_by_depth = False
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The expected counts, with no law around them."""
+        return Prediction(F.softplus(outputs[0]).clamp_min(1e-8).log())
