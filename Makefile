@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Versions to install: those that are tested; /dev/null for the newest.
+CONSTRAINTS ?= constraints.txt
 
 EXTRAS_core :=
 EXTRAS_test := [benchmark,images,test]
@@ -22,9 +24,11 @@ demo: .venv/.stamp-core ## train and impute on bundled data, write table, figure
 test: .venv/.stamp-test .venv/.stamp-forest ## run the tests; options for pytest through ARGS="..."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-lint: .venv/.stamp-dev ## check code style and formatting
+lint: .venv/.stamp-dev ## check style, formatting, the direction of imports, and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/mypy
 
 docs: .venv/.stamp-docs ## build the documentation into docs/_build/html, warnings are errors
 	PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/python -m sphinx -W --keep-going -n -b html docs docs/_build/html
@@ -35,16 +39,16 @@ tutorials: .venv/.stamp-tutorials ## execute all notebooks in tutorials/ in plac
 	done
 
 clean: ## remove what the other targets made, but for .venv
-	rm -rf demo dist docs/_build docs/_generated docs/generated docs/tutorials/*.ipynb .coverage .pytest_cache .ruff_cache lightning_logs
+	rm -rf demo dist docs/_build docs/_generated docs/generated docs/tutorials/*.ipynb .coverage .mypy_cache .pytest_cache .ruff_cache lightning_logs
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 # Forest-Diffusion asks for the full xgboost with its CUDA libraries, but runs with the xgboost-cpu of the benchmark.
 .venv/.stamp-forest: .venv/.stamp-test
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps ForestDiffusion lightgbm catboost
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(CONSTRAINTS) --no-deps ForestDiffusion lightgbm catboost
 	touch $@
 
 .venv/.stamp-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS_$*)"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS_$*)"
 	touch $@

@@ -137,9 +137,9 @@ def looks_like_counts(matrix: Matrix) -> bool:
     n_rows, n_columns = matrix.shape
     if is_csc(matrix):
         n_lines = min(max(SAMPLE_ROWS * n_columns // n_rows, 20), SAMPLE_ROWS)
-        samples = ((range(n_rows), run) for run in spread_ranges(n_columns, n_lines))
+        samples = [(range(n_rows), run) for run in spread_ranges(n_columns, n_lines)]
     else:
-        samples = ((run, None) for run in spread_ranges(n_rows, SAMPLE_ROWS))
+        samples = [(run, range(n_columns)) for run in spread_ranges(n_rows, SAMPLE_ROWS)]
     any_positive = False
     for rows, columns in samples:
         values = values_of(read_block(matrix, rows, columns))

@@ -92,7 +92,7 @@ def check_categories(table: pd.DataFrame, keys: Sequence[str], argument: str) ->
     for key in keys:
         if not isinstance(table[key].dtype, pd.CategoricalDtype):
             continue
-        unused = table[key].cat.categories.difference(table[key].unique())
+        unused = table[key].cat.categories.difference(pd.Index(table[key].unique()))
         if len(unused):
             column = f"adata.obs[{key!r}]"
             raise ValueError(

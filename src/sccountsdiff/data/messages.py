@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from sccountsdiff.data.reading import Block
+from sccountsdiff.data.reading import Block, is_sparse
 
 Names: TypeAlias = "pd.Index | Sequence[str] | None"
 
@@ -38,7 +38,7 @@ def suggestion(key: Any, options: Iterable[Any]) -> str:
 
 def values_of(block: Block) -> np.ndarray:
     """The entries of a block, of a sparse one those that are stored."""
-    return block.data if sp.issparse(block) else block
+    return block.data if is_sparse(block) else np.asarray(block)
 
 
 def first_entry(
@@ -62,7 +62,7 @@ def first_entry(
     obs_names, var_names
         Names of cells and genes; positions are given without them.
     """
-    in_rows, in_columns = np.nonzero(flags) if not sp.issparse(block) else _stored(block, flags)
+    in_rows, in_columns = np.nonzero(flags) if not is_sparse(block) else _stored(block, flags)
     first = np.lexsort((in_columns, in_rows))[0]
     i, j = int(rows[in_rows[first]]), columns[in_columns[first]]
     cell = f"cell {i}" if obs_names is None else f"cell {str(obs_names[i])!r} (row {i})"

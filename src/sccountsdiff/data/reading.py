@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import h5py
 import numpy as np
@@ -16,6 +16,9 @@ Matrix: TypeAlias = (
 
 Block: TypeAlias = "np.ndarray | sp.csr_matrix | sp.csc_matrix"
 """Part of a matrix, in memory."""
+
+SparseMatrix: TypeAlias = Any
+"""A sparse matrix or array of SciPy, which has no types."""
 
 BLOCK_ENTRIES = 10_000_000  # entries of a block, as if it were dense
 
@@ -44,21 +47,26 @@ def iter_row_chunks(matrix: Matrix) -> Iterator[tuple[int, Block]]:
     matrix = by_rows(as_matrix(matrix, "matrix"))
     for rows in _ranges(matrix.shape[0], lines_per_block(matrix.shape[1])):
         block = read_block(matrix, rows)
-        yield rows.start, block.tocsr() if sp.issparse(block) else block
+        yield rows.start, block.tocsr() if is_sparse(block) else block
+
+
+def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
+    """Whether a matrix is a sparse one in memory."""
+    return sp.issparse(matrix)
 
 
 def as_matrix(matrix: Any, name: str) -> Matrix:
     """Return the matrix, as CSR if it has a rarer sparse format; raise if it cannot be read by slices."""
     if isinstance(matrix, np.ma.MaskedArray) and np.ma.is_masked(matrix):
         raise ValueError(f"{name} is a masked array: mark missing entries as NaN, e.g. with .filled(np.nan).")
-    if not sp.issparse(matrix) and not isinstance(matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset):
+    if not is_sparse(matrix) and not isinstance(matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset):
         raise ValueError(
             f"{name} is a {type(matrix).__module__}.{type(matrix).__qualname__}: "
             "use a NumPy array, a SciPy CSR or CSC matrix, or data backed by an h5ad file."
         )
     if len(matrix.shape) != 2:
         raise ValueError(f"{name} must be a matrix of cells x genes, found shape {tuple(matrix.shape)}.")
-    if sp.issparse(matrix) and matrix.format not in ("csr", "csc"):
+    if is_sparse(matrix) and matrix.format not in ("csr", "csc"):
         return matrix.tocsr()
     return matrix
 
@@ -70,12 +78,12 @@ def is_csc(matrix: Matrix) -> bool:
 
 def by_rows(matrix: Matrix) -> Matrix:
     """The matrix, as CSR if it is sparse and in memory: rows of others are expensive to read, block after block."""
-    return matrix.tocsr() if sp.issparse(matrix) else matrix
+    return matrix.tocsr() if is_sparse(matrix) else matrix
 
 
 def dense(block: Block) -> np.ndarray:
     """The block as an array."""
-    return block.toarray() if sp.issparse(block) else np.asarray(block)
+    return block.toarray() if is_sparse(block) else np.asarray(block)
 
 
 def lines_per_block(length: int) -> int:
@@ -98,7 +106,7 @@ def spread_ranges(length: int, n_lines: int, n_runs: int = 10) -> list[range]:
 def read_block(matrix: Matrix, rows: range | np.ndarray, columns: range | None = None) -> Block:
     """Load increasing rows, of all columns or some; a sparse block has sorted indices and each entry stored once."""
     block = matrix[_as_slice(rows), slice(None) if columns is None else _as_slice(columns)]
-    if not sp.issparse(block):
+    if not is_sparse(block):
         return np.asarray(block)
     if not block.has_canonical_format:
         block.sum_duplicates()  # in place: a slice of a sparse matrix is a copy
@@ -132,7 +140,7 @@ def iter_blocks(matrix: Matrix, rows: np.ndarray | None = None) -> Iterator[tupl
 def read_rows(matrix: Matrix, rows: range | np.ndarray) -> np.ndarray:
     """Load rows, in increasing order, as a dense array of the matrix's own dtype that shares no memory with it."""
     block = matrix[_as_slice(rows)]
-    return block.toarray() if sp.issparse(block) else np.array(block)
+    return block.toarray() if is_sparse(block) else np.array(block)
 
 
 def _as_slice(positions: range | np.ndarray) -> slice | np.ndarray:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 import torch
 from anndata import AnnData
 from anndata.abc import CSCDataset
@@ -21,7 +20,16 @@ from sccountsdiff.data.counts import check_block, check_counts, find_count_layer
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask
-from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, iter_some_rows, read_block, read_rows
+from sccountsdiff.data.reading import (
+    Block,
+    Matrix,
+    as_matrix,
+    by_rows,
+    is_sparse,
+    iter_some_rows,
+    read_block,
+    read_rows,
+)
 from sccountsdiff.data.summary import CountSummary, fingerprint, summarise_counts
 
 if TYPE_CHECKING:
@@ -127,7 +135,7 @@ class CountMatrix:
         """The counts of some cells as they stand in the data, checked; ``rows`` in increasing order."""
         block = read_block(self.counts, rows)
         check_block(block, rows, range(self.counts.shape[1]), **self._messages)
-        return block.toarray() if sp.issparse(block) else np.array(block)  # never a view of the data
+        return block.toarray() if is_sparse(block) else np.array(block)  # never a view of the data
 
 
 def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None) -> CountMatrix:
@@ -223,7 +231,7 @@ class CellSource:
 def make_source(
     cells: Cells,
     matrix: CountMatrix,
-    genes: Sequence[str],
+    genes: Sequence[str] | np.ndarray,
     *,
     categories: dict[str, np.ndarray] | None = None,
     continuous_keys: Sequence[str] = (),
@@ -259,7 +267,7 @@ def make_source(
     return CellSource(matrix, match_genes(adata.var_names, genes), codes, values)
 
 
-def match_genes(var_names: pd.Index, genes: Sequence[str]) -> np.ndarray:
+def match_genes(var_names: pd.Index, genes: Sequence[str] | np.ndarray) -> np.ndarray:
     """Position of each of ``genes`` in ``var_names``; an error names the ones that are missing."""
     if not var_names.is_unique:
         raise ValueError("adata.var_names are not unique: call adata.var_names_make_unique() first.")

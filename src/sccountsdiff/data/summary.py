@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,17 @@ import scipy.sparse as sp
 from sccountsdiff.data.counts import check_block, check_form
 from sccountsdiff.data.messages import Names, some_of, values_of
 from sccountsdiff.data.missing import check_mask_block, check_mask_form, is_missing
-from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_csc, iter_blocks, read_block
+from sccountsdiff.data.reading import (
+    Block,
+    Matrix,
+    as_matrix,
+    by_rows,
+    dense,
+    is_csc,
+    is_sparse,
+    iter_blocks,
+    read_block,
+)
 
 N_SAMPLED_LINES = 20
 """Cells (or genes, where these are stored one by one) by which counts are recognised."""
@@ -41,7 +51,7 @@ class CountSummary:
     labels: pd.Index
     has_missing: bool
 
-    def expressed(self, labels: Sequence) -> np.ndarray:
+    def expressed(self, labels: np.ndarray) -> np.ndarray:
         """Which genes have a count in any cell of each of these labels, ``(labels, genes)`` (scIDPMs, Algorithm 1)."""
         positive = pd.DataFrame(self.n_positive > 0, index=self.labels)
         return positive.reindex(labels, fill_value=False).to_numpy(dtype=bool)
@@ -94,11 +104,11 @@ def summarise_counts(
     counts = as_matrix(counts, name)
     check_form(counts, name)
     n_cells, n_genes = counts.shape
-    labels = pd.Categorical([""] * n_cells) if labels is None else labels
-    n_labels = len(labels.categories)
+    labelled = pd.Categorical([""] * n_cells) if labels is None else labels
+    n_labels = len(labelled.categories)
     if mask is not None:
         mask = check_mask_form(mask, counts.shape, name=mask_name)
-        mask = mask.tocsc() if sp.issparse(mask) and is_csc(counts) else by_rows(mask)  # slicing across is slow
+        mask = mask.tocsc() if is_sparse(mask) and is_csc(counts) else by_rows(mask)  # slicing across is slow
     total = np.zeros(n_genes)
     n_observed, n_positive = np.zeros((n_labels, n_genes), np.int64), np.zeros((n_labels, n_genes), np.int64)
     n_of_cell = np.zeros(n_cells, np.int64)
@@ -107,7 +117,7 @@ def summarise_counts(
         check_block(
             block, rows, columns, name=name, obs_names=obs_names, var_names=var_names, hints=hints, is_last=is_last
         )
-        in_rows, in_columns = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
+        in_rows, in_columns = slice(rows[0], rows[-1] + 1), slice(columns.start, columns.stop)
         observed = None
         if mask is not None:
             mask_block = read_block(mask, rows, columns)
@@ -119,13 +129,13 @@ def summarise_counts(
             block = np.where(observed, dense(block), 0)
         total[in_columns] += np.ones(len(rows)) @ block  # in double precision, which block.sum is not
         n_of_cell[in_rows] += len(columns) if observed is None else np.count_nonzero(observed, axis=1)
-        members = _members(labels.codes[in_rows], n_labels)
+        members = _members(labelled.codes[in_rows], n_labels)
         n_positive[:, in_columns] += _as_integers(members @ (block > 0))
         n_observed[:, in_columns] += (
             _as_integers(members.sum(1))[:, None] if observed is None else _as_integers(members @ observed)
         )
     _check_observed(n_of_cell, n_observed.sum(0), name, obs_names, var_names)
-    return CountSummary(total, n_observed, n_positive, labels.categories, bool(n_of_cell.sum() < n_cells * n_genes))
+    return CountSummary(total, n_observed, n_positive, labelled.categories, bool(n_of_cell.sum() < n_cells * n_genes))
 
 
 def fingerprint(matrix: Matrix) -> bytes:
@@ -167,7 +177,7 @@ def _check_observed(
     for what, number, names in (("cells", n_of_cell, obs_names), ("genes", n_of_gene, var_names)):
         nothing = np.flatnonzero(number == 0)
         if nothing.size:
-            shown = nothing if names is None else [repr(str(names[i])) for i in nothing]
+            shown = nothing.tolist() if names is None else [repr(str(names[i])) for i in nothing.tolist()]
             complaints.append(f"{nothing.size} of {number.size} {what} ({some_of(shown)})")
     if complaints:
         raise ValueError(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
-
-T = TypeVar("T")
 
 LARGEST_COUNT = 2**24
 """Single precision holds whole numbers exactly up to here."""
@@ -66,6 +64,6 @@ class PoissonCounts:
             )
         return torch.poisson(self.scale * x, generator=generator)
 
-    def decode(self, z: T) -> T:
+    def decode(self, z: Any) -> Any:
         """Counts back to the scale of the data; takes tensors, arrays and sparse matrices alike."""
         return z / self.scale

@@ -34,6 +34,13 @@ class NoisedCounts:
         Weight of each cell in Eq. 6.
     y
         Counts still to come, ``x_0 - x_t``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Cosine, draw_noised
+    >>> draw_noised(torch.ones(4, 3), Cosine()).t.shape
+    torch.Size([4])
     """
 
     xt: Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from torch import Tensor
 
@@ -41,8 +41,9 @@ class Prediction:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The law with each of its parameters replaced by a function of it, such as a selection of entries."""
-        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
-        return type(self)(**{name: None if value is None else function(value) for name, value in parameters.items()})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        mapped: dict[str, Any] = {name: None if value is None else function(value) for name, value in values.items()}
+        return type(self)(**mapped)
 
 
 class Denoiser(Protocol):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sccountsdiff.registry import Registry
 
-SCHEDULES = Registry("schedule")
+SCHEDULES: Registry[type[Schedule]] = Registry("schedule")
 
 BLACKOUT_LOG_P_MIN = -15.0
 """Blackout's schedule runs from ``1 - p_min`` to ``p_min`` with ``p_min = exp(-15)``."""

@@ -14,6 +14,7 @@ from sccountsdiff.diffusion import NOISED, OBSERVED, guide
 from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import cell_blocks, draw, expectation_settings, make_generator
+from sccountsdiff.model.settings import ResolvedSettings
 
 SEED = 0
 """Of the chains behind an expectation, which has no seed of its own."""
@@ -88,7 +89,9 @@ class DenoiseMixin(CountsDiffBase):
         result = np.concatenate(blocks)
         return result if order is None else result[order]
 
-    def _complete(self, cells: dict[str, Tensor], settings, generators: list[torch.Generator]) -> Tensor:
+    def _complete(
+        self, cells: dict[str, Tensor], settings: ResolvedSettings, generators: list[torch.Generator]
+    ) -> Tensor:
         """The cells with missing entries filled in by what is expected.
 
         What the network says of missing entries was never trained. So they are predicted as hidden ones, at the depth of

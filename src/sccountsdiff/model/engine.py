@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from sccountsdiff.checks import whole_number
 from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, guide, reverse_walk, sample
-from sccountsdiff.model.settings import SamplingSettings
+from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.module import CountsDiffModule
 
 _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
@@ -52,7 +52,7 @@ def fill(
     source: CellSource,
     rows: np.ndarray,
     choose_sites: ChooseSites,
-    settings: SamplingSettings,
+    settings: ResolvedSettings,
     *,
     seed: int,
     n_folds: int = 1,
@@ -95,7 +95,7 @@ def draw(
     module: CountsDiffModule,
     cells: dict[str, Tensor],
     status: Tensor,
-    settings: SamplingSettings,
+    settings: ResolvedSettings,
     generator: torch.Generator,
     *,
     rows: np.ndarray | slice | None = None,
@@ -117,7 +117,7 @@ def draw(
     )
 
 
-def expectation_settings(module: CountsDiffModule, guidance: float) -> tuple[SamplingSettings, int]:
+def expectation_settings(module: CountsDiffModule, guidance: float) -> tuple[ResolvedSettings, int]:
     """How to get expectations, and the number of chains whose mean they are."""
     if module.observed_training:
         return SamplingSettings(n_steps=1, final="mean", guidance=guidance).resolve(module), 1
@@ -129,7 +129,7 @@ def expectation_settings(module: CountsDiffModule, guidance: float) -> tuple[Sam
 
 def cell_blocks(
     module: CountsDiffModule, rows: np.ndarray, batch_size: int | None, silent: bool, description: str
-) -> Iterator[tuple[int, np.ndarray]]:
+) -> Iterable[tuple[int, np.ndarray]]:
     """Numbers and rows of the blocks in which cells are read, with a progress bar."""
     module.eval()
     blocks = list(row_blocks(rows, choose_batch_size(batch_size)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -126,7 +127,7 @@ class GenerateMixin(CountsDiffBase):
             return pd.DataFrame(index=index), codes, continuous
         if not isinstance(covariates, Mapping | pd.DataFrame):
             raise TypeError(f"`covariates` must be a dict or a DataFrame, not {covariates!r}.")
-        columns = {key: _column(key, covariates[key], n_cells) for key in covariates}
+        columns = {str(key): _column(str(key), value, n_cells) for key, value in dict(covariates).items()}
         unknown = sorted(set(columns) - set(keys))
         lacking = [key for key in keys if key not in columns]
         if unknown or lacking:
@@ -152,7 +153,7 @@ class GenerateMixin(CountsDiffBase):
         return obs, codes, continuous_values(obs, self.continuous_keys)
 
 
-def _column(key: str, value: object, n_cells: int) -> np.ndarray | list:
+def _column(key: str, value: Any, n_cells: int) -> np.ndarray | list:
     """A value for all cells, or one for each."""
     if not pd.api.types.is_list_like(value):
         return [value] * n_cells

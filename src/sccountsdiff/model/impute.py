@@ -119,8 +119,8 @@ class ImputeMixin(CountsDiffBase):
         settings = read_settings(self.impute, sampling).resolve(self.module)
         n_asked, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
         n_samples = 1 if settings.is_deterministic else n_asked
-        is_written = key_added is not None and indices is None
-        quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written)
+        key = key_added if indices is None else None  # of the layers that are written, if any are
+        quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
         data = self._counts_adata(adata)
         args = setup_args(self.registry_)
         count_dtype = count_dtype_of(get_matrix(data, args["layer"], None).dtype)
@@ -129,8 +129,8 @@ class ImputeMixin(CountsDiffBase):
         layers = layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
-        if is_written:
-            check_key(key_added, list(layers), in_use)
+        if key is not None:
+            check_key(key, list(layers), in_use)
             check_can_write(data)
         else:
             layers = {"": layers[""]} if return_mean else {}
@@ -172,12 +172,12 @@ class ImputeMixin(CountsDiffBase):
             n_done += len(counts)
 
         results = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
-        if is_written:
+        if key is not None:
             note = settings.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
             note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
-            matrices = {key_added + suffix: matrix for suffix, matrix in results.items()}
-            write_layers(data, key_added, matrices, note, keep=set(in_use.values()))
+            matrices = {key + suffix: matrix for suffix, matrix in results.items()}
+            write_layers(data, key, matrices, note, keep=set(in_use.values()))
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return results[""]

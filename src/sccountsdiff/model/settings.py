@@ -77,7 +77,7 @@ class SamplingSettings:
         plain = {name: value if isinstance(value, int | float | str) else repr(value) for name, value in values.items()}
         return {name: plain[name] for name, value in values.items() if value is not None}
 
-    def resolve(self, module: CountsDiffModule, *, generating: bool = False) -> SamplingSettings:
+    def resolve(self, module: CountsDiffModule, *, generating: bool = False) -> ResolvedSettings:
         """Check the settings against a model, and fill in what was left to it.
 
         Parameters
@@ -116,8 +116,9 @@ class SamplingSettings:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
         attrition = get_attrition(self.attrition)
         attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
-        rounding = self.rounding or head.rounding
-        return dataclasses.replace(self, **whole, known=known, attrition=attrition, rounding=rounding)
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        found = whole | {"known": known, "attrition": attrition, "rounding": self.rounding or head.rounding}
+        return ResolvedSettings(**{**given, **found})
 
     def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
         from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
@@ -142,6 +143,14 @@ class SamplingSettings:
                 "and draws do not depend on the cell. Use more steps."
             )
         return known
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSettings(SamplingSettings):
+    """Settings that were checked against a model, with nothing left open but ``known`` of cells made from nothing."""
+
+    attrition: Attrition
+    rounding: str
 
 
 def setting_fields(leave_out: tuple[str, ...] = (), **defaults: Any) -> list[inspect.Parameter]:
@@ -173,7 +182,7 @@ def takes_sampling_settings(*, leave_out: tuple[str, ...] = (), **defaults: Any)
         settings = setting_fields(leave_out, **defaults)
         signature = inspect.signature(method)
         others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        method.__signature__ = signature.replace(parameters=[*others, *settings])
+        method.__signature__ = signature.replace(parameters=[*others, *settings])  # type: ignore[attr-defined]
         docs = {field.name: field.metadata["doc"] for field in dataclasses.fields(SamplingSettings)}
         entries = [f"{setting.name}\n" + _indent(docs[setting.name], "    ") for setting in settings]
         method.__doc__ = re.sub(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sccountsdiff.registry import Registry
 
-BACKBONES = Registry("backbone")
+BACKBONES: Registry[type[Backbone]] = Registry("backbone")
 
 N_CHANNELS = 3
 """Input channels of each gene: its noised count, its known count (both scaled by depth, log1p), its status."""

@@ -55,6 +55,8 @@ class CountsDenoiser(nn.Module):
     [[1.0, 2.0, 3.0]]
     """
 
+    gene_means: Tensor
+
     def __init__(
         self,
         backbone: Backbone,

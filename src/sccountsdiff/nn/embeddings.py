@@ -29,6 +29,8 @@ class TimeEmbedding(nn.Module):
     torch.Size([4, 8])
     """
 
+    frequencies: Tensor
+
     def __init__(self, n_hidden: int, n_frequencies: int = 16, max_frequency: float = 50.0):
         super().__init__()
         frequencies = torch.logspace(math.log10(0.5), math.log10(max_frequency), n_frequencies) * math.pi

@@ -32,6 +32,17 @@ class HeadInput:
         Survival p(t) of the noised entries, 0 for others, ``(cells, genes)``.
     log_lost
         ``log(1 - p(t))``, ``(cells, 1)``.
+
+    Examples
+    --------
+    At t = 1 nothing is left of a gene, and the backbone has nothing to add to its mean:
+
+    >>> import torch
+    >>> from sccountsdiff.nn import HeadInput, Poisson
+    >>> nothing = torch.zeros(1, 1)
+    >>> given = HeadInput(log_mean=torch.tensor([[2.0]]).log(), xt=nothing, p=nothing, log_lost=nothing)
+    >>> Poisson().predict(torch.zeros(1, 1, 1), given).mean.tolist()
+    [[2.0]]
     """
 
     log_mean: Tensor
@@ -161,8 +172,10 @@ class NegativeBinomial(Head):
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean; the dispersion has a likelihood of its own, around the same mean."""
-        dispersion_loss = nb_loss(y, prediction.log_mean.detach(), prediction.log_dispersion)
-        return super().loss(y, prediction) + dispersion_loss
+        loss = super().loss(y, prediction)
+        if prediction.log_dispersion is None:
+            return loss
+        return loss + nb_loss(y, prediction.log_mean.detach(), prediction.log_dispersion)
 
 
 @register_head("poisson")
