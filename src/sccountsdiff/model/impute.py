@@ -16,18 +16,9 @@ from sccountsdiff.compat import setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource
+from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
-from sccountsdiff.model.results import (
-    RowCollector,
-    as_dtype,
-    check_can_write,
-    check_key,
-    count_dtype_of,
-    layer_summaries,
-    with_values,
-    write_layers,
-)
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, default_sites, named_sites
 
@@ -123,15 +114,15 @@ class ImputeMixin(CountsDiffBase):
         quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
         data = self._counts_adata(adata)
         args = setup_args(self.registry_)
-        count_dtype = count_dtype_of(get_matrix(data, args["layer"], None).dtype)
+        count_dtype = results.count_dtype_of(get_matrix(data, args["layer"], None).dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
         draw_dtype = count_dtype if settings.final == "sample" else mean_dtype
-        layers = layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
+        layers = results.layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
         if key is not None:
-            check_key(key, list(layers), in_use)
-            check_can_write(data)
+            results.check_key(key, list(layers), in_use)
+            results.check_can_write(data)
         else:
             layers = {"": layers[""]} if return_mean else {}
         rows, order = unique_rows(indices, data)
@@ -144,7 +135,7 @@ class ImputeMixin(CountsDiffBase):
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
         shape = (len(rows), source.counts.shape[1])
-        collectors = {suffix: RowCollector(shape, dtype, is_sparse) for suffix, (dtype, _) in layers.items()}
+        collectors = {suffix: results.RowCollector(shape, dtype, is_sparse) for suffix, (dtype, _) in layers.items()}
         all_draws = None if return_mean else np.empty((n_asked, *shape), draw_dtype)
         n_done = 0
         for counts, filled, draws in fill(
@@ -164,23 +155,23 @@ class ImputeMixin(CountsDiffBase):
             genes = source.columns[genes]
             for suffix, (dtype, summarise) in layers.items():
                 around = np.zeros_like(counts) if suffix == "_sd" else counts
-                collectors[suffix].add(with_values(around, (cells, genes), summarise(draws), dtype))
+                collectors[suffix].add(results.with_values(around, (cells, genes), summarise(draws), dtype))
             if all_draws is not None:
                 block = all_draws[:, n_done : n_done + len(counts)]
                 block[:] = counts
-                block[:, cells, genes] = as_dtype(draws, draw_dtype)
+                block[:, cells, genes] = results.as_dtype(draws, draw_dtype)
             n_done += len(counts)
 
-        results = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
+        matrices = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
         if key is not None:
             note = settings.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
             note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
-            matrices = {key + suffix: matrix for suffix, matrix in results.items()}
-            write_layers(data, key, matrices, note, keep=set(in_use.values()))
+            named = {key + suffix: matrix for suffix, matrix in matrices.items()}
+            results.write_layers(data, key, named, note, keep=set(in_use.values()))
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
-        return results[""]
+        return matrices[""]
 
     def _default_sites(
         self, adata: AnnData | MuData | None, source: CellSource, rows: np.ndarray, n_folds: int

@@ -14,16 +14,8 @@ from sccountsdiff.checks import check_number, whole_number
 from sccountsdiff.data.messages import suggestion
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import MISSING, NOISED, guide, log_likelihood
+from sccountsdiff.model import engine
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import (
-    OnMove,
-    cell_blocks,
-    choose_seed,
-    every_entry,
-    expectation_settings,
-    fill,
-    make_generator,
-)
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
@@ -46,7 +38,7 @@ class PredictMixin(CountsDiffBase):
         seed: int | None = None,
         silent: bool = False,
         unseen_to_null: bool = False,
-        on_move: OnMove | None = None,
+        on_move: engine.OnMove | None = None,
         **sampling,
     ) -> np.ndarray:
         """Draw every entry anew from the rest of its cell, fold by fold.
@@ -91,16 +83,16 @@ class PredictMixin(CountsDiffBase):
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         dtype = count_dtype_of(source.counts.dtype) if settings.final == "sample" else np.dtype(np.float32)
-        filled = fill(
+        filled = engine.fill(
             self.module,
             source,
             rows,
-            every_entry,
+            engine.every_entry,
             settings,
             n_folds=n_folds,
             n_samples=n_samples,
             batch_size=batch_size,
-            seed=choose_seed(seed),
+            seed=engine.choose_seed(seed),
             silent=silent,
             description="Predictive draws",
             on_move=on_move,
@@ -166,15 +158,15 @@ class PredictMixin(CountsDiffBase):
         self._require_trained()
         n_folds = whole_number("n_folds", n_folds)
         check_number("library_size", library_size, above=0)
-        settings, n_chains = expectation_settings(self.module, guidance)
+        settings, n_chains = engine.expectation_settings(self.module, guidance)
         genes = self._check_genes(gene_list)
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
-        filled = fill(
+        filled = engine.fill(
             self.module,
             self._source(adata, unseen_to_null, rows),
             rows,
-            every_entry,
+            engine.every_entry,
             settings,
             n_folds=n_folds,
             n_samples=n_chains,
@@ -232,12 +224,12 @@ class PredictMixin(CountsDiffBase):
         """
         self._require_trained()
         n_times = whole_number("n_times", n_times)
-        seed = choose_seed(seed)
+        seed = engine.choose_seed(seed)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         values = []
         with torch.inference_mode():
-            for number, block in cell_blocks(self.module, rows, batch_size, silent, "Likelihood"):
+            for number, block in engine.cell_blocks(self.module, rows, batch_size, silent, "Likelihood"):
                 cells = self.module.read(source.read(block)[1])
                 x0 = cells["x0"]
                 bound = log_likelihood(
@@ -246,7 +238,7 @@ class PredictMixin(CountsDiffBase):
                     x0,
                     torch.full_like(x0, NOISED).masked_fill(cells["missing"], MISSING),
                     n_times=n_times,
-                    generator=make_generator(self.module.device, seed, number),
+                    generator=engine.make_generator(self.module.device, seed, number),
                 )
                 values.append(bound.cpu().numpy())
         result = np.concatenate(values)

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import logging
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -184,10 +185,10 @@ def takes_sampling_settings(*, leave_out: tuple[str, ...] = (), **defaults: Any)
         others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         method.__signature__ = signature.replace(parameters=[*others, *settings])  # type: ignore[attr-defined]
         docs = {field.name: field.metadata["doc"] for field in dataclasses.fields(SamplingSettings)}
-        entries = [f"{setting.name}\n" + _indent(docs[setting.name], "    ") for setting in settings]
+        entries = [f"{setting.name}\n" + textwrap.indent(docs[setting.name], "    ") for setting in settings]
         method.__doc__ = re.sub(
             r"^( *)\*\*sampling\n(?:\1 +.*\n)+",
-            lambda found: _indent("\n".join(entries), found[1]) + "\n",
+            lambda found: textwrap.indent("\n".join(entries), found[1]) + "\n",
             method.__doc__ or "",
             flags=re.MULTILINE,
         )
@@ -201,7 +202,3 @@ def read_settings(method: Callable, given: Mapping[str, Any], **defaults: Any) -
     parameters = inspect.signature(method).parameters
     check_keywords(f"{method.__name__}()", given, parameters)
     return SamplingSettings(**{**defaults, **given})
-
-
-def _indent(text: str, by: str) -> str:
-    return "\n".join(by + line if line else line for line in text.split("\n"))
