@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
-from sccountsdiff.model.settings import setting_fields
+from sccountsdiff.model.settings import SamplingSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,15 +92,12 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
 
 def _add_sampling_settings(parser: argparse.ArgumentParser) -> None:
     """An option for each setting of sampling, of the type of its default."""
-    for setting in setting_fields():
-        kind = str if setting.default is None else type(setting.default)
+    for setting in fields(SamplingSettings):
+        meaning = setting.metadata["doc"].replace("\n", " ").replace("`", "").split(". ")[0].rstrip(".")
         default = "" if setting.default is None else f" (default: {setting.default})"
-        parser.add_argument(
-            f"--{setting.name.replace('_', '-')}",
-            type=kind,
-            default=setting.default,
-            help=f"see CountsDiffImputer.impute{default}",
-        )
+        kind = str if setting.default is None else type(setting.default)
+        option = f"--{setting.name.replace('_', '-')}"
+        parser.add_argument(option, type=kind, default=setting.default, help=meaning + default)
 
 
 def _demo(arguments: argparse.Namespace) -> None:
@@ -149,7 +147,7 @@ def _impute(arguments: argparse.Namespace) -> None:
         raise ValueError(f"The folder of {arguments.output} does not exist.")
     adata = anndata.read_h5ad(arguments.data)
     model = CountsDiffImputer.load(arguments.model, adata=False)
-    sampling = {setting.name: getattr(arguments, setting.name) for setting in setting_fields()}
+    sampling = {setting.name: getattr(arguments, setting.name) for setting in fields(SamplingSettings)}
     if arguments.mean:
         sampling |= {"n_steps": 1, "final": "mean"}
     model.impute(
