@@ -50,7 +50,7 @@ class SamplingSettings:
     )
     attrition: float | Tensor | Attrition = _setting(
         0.005,
-        """Share of the counts that dies in each step. A number: eta of the ``rescale`` schedule. Or an :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a
+        """Rate at which counts die in each step. A number: eta of the ``rescale`` schedule. Or an :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a
         rate for each step; for each step and gene; or for each step, cell of ``adata`` and gene of the model. With
         resampling, steps count as often as they are walked.""",
     )
