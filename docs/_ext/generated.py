@@ -1,26 +1,26 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
-They are written to ``docs/_generated`` as Markdown, which pages include: a card for each imputation method, and the tables
-of the saved comparisons.
+They are written to ``docs/_generated``, and pages include them: a card for each imputation method, the tables of the saved
+comparisons, and the overview of all methods (a figure and a table). Single numbers and statements are in ``values.py``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import overview
 import pandas as pd
+from results import COMPARISONS, RESULTS
 
 from sccountsdiff.benchmark.baselines import get_baseline, list_methods
 from sccountsdiff.benchmark.tables import summarise, to_markdown, to_table
 
 DOCS = Path(__file__).parents[1]
-RESULTS = DOCS / "benchmarks" / "results"
-COMPARISONS = ("pbmc3k", "kang", "onek1k")
 SETTINGS = {
     ("all", "mcar"): "MCAR 50 %, all entries",
-    ("paper", "mcar"): "MCAR 50 %, believed entries",
-    ("paper", "mnar_low"): "MNAR 25 % low, believed entries",
-    ("paper", "mnar_high"): "MNAR 25 % high, believed entries",
+    ("paper", "mcar"): "MCAR 50 %, observed entries",
+    ("paper", "mnar_low"): "MNAR 25 % low, observed entries",
+    ("paper", "mnar_high"): "MNAR 25 % high, observed entries",
 }
 POINTWISE_AND_DISTRIBUTIONAL = [
     "rmse", "mae", "bias", "r2", "spearman", "pearson", "energy_distance", "mmd", "sliced_wasserstein", "scfid",
@@ -109,13 +109,14 @@ def write(app=None) -> None:
     folder = DOCS / "_generated"
     folder.mkdir(exist_ok=True)
     texts = {f"methods_{group}.md": cards(group) for group in ("naive", "specialised", "generative")}
-    texts["denoising.md"] = denoising()
+    texts |= {"denoising.md": denoising(), "comparison_overview.md": overview.table()}
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again
             path.write_text(text)
+    overview.save(folder / "comparison_overview.png")
 
 
 def setup(app):
