@@ -113,7 +113,7 @@ def look_up(text: str) -> str:
             raise ResultError(f"{part!r} in {text!r} is neither a filter, nor one of {', '.join([*REDUCE, *SCALE])}.")
     value = number(name, column, reduce, **filters)
     try:
-        return format(int(value) if form == "d" else value * scale, form)
+        return format(int(value) if form == "d" else value * scale, form).replace("%", " %")
     except ValueError as error:
         raise ResultError(f"{form!r} in {text!r} is not a format.") from error
 
