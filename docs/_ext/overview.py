@@ -26,12 +26,7 @@ DISTRIBUTIONAL = {
 DRAWS = {"crps": "CRPS"}
 METRICS = POINTWISE | DISTRIBUTIONAL | DRAWS
 DATA = {"pbmc3k": "PBMC 3k", "kang": "Kang", "onek1k": "OneK1K"}
-SETTINGS = {
-    "all": "all entries, at random",
-    "observed": "observed, at random",
-    "low": "observed, mostly low",
-    "high": "observed, mostly high",
-}
+SETTINGS = {"all": "all entries", "observed": "observed", "low": "observed, low", "high": "observed, high"}
 COLUMNS = [
     (setting, data) for setting in SETTINGS for data in DATA if setting in set(read(f"comparison_{data}")["setting"])
 ]
@@ -93,8 +88,8 @@ def winners(metric: str) -> dict[tuple[str, str], tuple[str, int]]:
 def table() -> str:
     """Who is best by each metric, in Markdown."""
     lines = [
-        "| hidden | data | " + " | ".join(METRICS.values()) + " |",
-        "|---" * (len(METRICS) + 2) + "|",
+        "| data: hidden | " + " | ".join(METRICS.values()) + " |",
+        "|---" * (len(METRICS) + 1) + "|",
     ]
     found = {metric: winners(metric) for metric in METRICS}
     for setting, data in COLUMNS:
@@ -102,7 +97,7 @@ def table() -> str:
         for metric in METRICS:
             best, place = found[metric][setting, data]
             cells.append("**1**" if place == 1 else f"{place} ({best.replace('_', ' ')})")
-        lines.append(f"| {SETTINGS[setting]} | {DATA[data]} | " + " | ".join(cells) + " |")
+        lines.append(f"| {DATA[data]}: {SETTINGS[setting]} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
@@ -132,10 +127,10 @@ def _figure() -> Figure:
     answers = order()
     panels = {
         "Single entries\n(RMSE, MAE, 1 − Spearman)": ratios(POINTWISE),
-        "Distribution (energy distance, MMD,\nsliced Wasserstein, scFID)": ratios(DISTRIBUTIONAL),
+        "Distribution (energy, MMD,\nsliced Wasserstein, scFID)": ratios(DISTRIBUTIONAL),
         "Five draws (CRPS;\nmethods that draw)": ratios(DRAWS),
     }
-    fig = Figure(figsize=(9, 9.4), layout="constrained")
+    fig = Figure(figsize=(8.2, 9.2), layout="constrained")
     axes = fig.subplots(1, len(panels), sharey=True)
     colours, norm = mpl.colormaps["cividis_r"], LogNorm(1, 10)
     for ax, (title, panel) in zip(axes, panels.items(), strict=True):
@@ -149,11 +144,13 @@ def _figure() -> Figure:
             text = f"{ratio:.{2 if ratio < 1.995 else 1 if ratio < 9.95 else 0}f}"
             dark = norm(min(ratio, 10)) > 0.5
             ax.text(
-                j, i, text, ha="center", va="center", fontsize=6.4,
+                j, i, text, ha="center", va="center", fontsize=6.8,
                 color="white" if dark else "black", weight="bold" if is_best else "normal",
             )  # fmt: skip
             if is_best:
-                ax.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor="#d55e00", linewidth=1.6))
+                ax.add_patch(
+                    Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor="#d55e00", linewidth=1.6)
+                )
         ax.set_title(title, fontsize=8.5, weight="bold", pad=30)
         ax.set_xticks(range(len(COLUMNS)), [DATA[data] for _, data in COLUMNS], rotation=90)
         ax.tick_params(length=0)
@@ -173,12 +170,15 @@ def _figure() -> Figure:
 def _settings(ax) -> None:
     """Name groups of columns above them, and draw lines between them."""
     names = [setting for setting, _ in COLUMNS]
-    titles = {"all": "all\nentries", "observed": "observed,\nrandom", "low": "observed,\nlow", "high": "observed,\nhigh"}
-    for setting, title in titles.items():
-        at = [i for i, name in enumerate(names) if name == setting]
-        ax.text(np.mean(at), -0.8, title, ha="center", va="bottom", fontsize=7)
-        if at[0]:
-            ax.axvline(at[0] - 0.5, color="white", linewidth=3)
+    titles = {"all": "random", "observed": "random", "low": "low", "high": "high"}
+    starts = [names.index(setting) for setting in titles]
+    ends = [*starts[1:], len(names)]
+    for title, start, end in zip(titles.values(), starts, ends, strict=True):
+        ax.text((start + end - 1) / 2, -0.7, title, ha="center", va="bottom", fontsize=7)
+        if start:
+            ax.axvline(start - 0.5, color="white", linewidth=3)
+    for title, start, end in (("all entries", 0, starts[1]), ("observed entries", starts[1], len(names))):
+        ax.text((start + end - 1) / 2, -1.55, title, ha="center", va="bottom", fontsize=7.5)
 
 
 def save(path: Path) -> None:

@@ -73,9 +73,10 @@ def select(name: str, **filters) -> pd.DataFrame:
         if column not in table:
             raise ResultError(f"{name} has no column {column!r}; it has {', '.join(table)}.")
         values = table[column]
-        table = table[values == type(values.iloc[0])(value) if pd.api.types.is_numeric_dtype(values) else values == value]
+        table = table[values == (float(value) if pd.api.types.is_numeric_dtype(values) else value)]
         if table.empty:
-            raise ResultError(f"{name} has no row with {column}={value}; there are {', '.join(map(str, values.unique()))}.")
+            known = ", ".join(map(str, values.unique()))
+            raise ResultError(f"{name} has no row with {column}={value}; there are {known}.")
     return table
 
 

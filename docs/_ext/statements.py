@@ -200,7 +200,8 @@ def linear_draws_are_worse() -> bool:
     """On all data sets with all entries, by energy distance, CRPS and calibration, first seed."""
     for data in COMPARISONS:
         energy, crps, pit = (
-            by_method(f"comparison_{data}", metric, 0, setting="all") for metric in ("energy_distance", "crps", "pit_ks")
+            by_method(f"comparison_{data}", metric, 0, setting="all")
+            for metric in ("energy_distance", "crps", "pit_ks")
         )
         names = ["gaussian_regression", "gaussian_regression (5)"]
         if not (energy[names].min() > energy[DRAW] and crps[names[1]] > crps[DRAWS] and pit[names[1]] > pit[DRAWS]):
