@@ -478,6 +478,16 @@ def _closest(setting: str, seed: int | None = None) -> pd.Series:
 
 
 @claim
+def same_size_within_3_percent() -> bool:
+    """Networks of the three models, in each run."""
+    table = read("simulated_joint")
+    sizes = table[table["model"].isin(["gaussian", "masked", "countsdiff"])].groupby(["setting", "seed"])[
+        "n_parameters"
+    ]
+    return bool((sizes.max() / sizes.min() < 1.03).all())
+
+
+@claim
 def lowest_sliced_distance_in_every_run() -> bool:
     """CountsDiff, of the three models, for all settings and seeds."""
     table = read("simulated_joint").pivot(index=["setting", "seed"], columns="model", values="joint_swd")

@@ -154,6 +154,17 @@ class TestOverview:
         assert len(axes) == 4  # three panels and the colour bar
 
 
+@pytest.mark.parametrize("name", generated.HELDOUT_TABLES)
+def test_generated_tables_of_held_out_cells_mark_the_best(name):
+    means = read(name).groupby("method")["rmse"].mean()
+    rows = [line.strip("| ").split(" | ") for line in generated.heldout(name).splitlines()[2:]]
+    shown = {cells[0]: cells[1] for cells in rows}
+    assert set(shown) == set(means.index)
+    assert all(float(cell.strip("*")) == pytest.approx(means[method], rel=1e-3) for method, cell in shown.items())
+    bold = [method for method, cell in shown.items() if cell.startswith("**")]
+    assert bold == ([means.idxmin()] if len(means) > 2 else [])
+
+
 @pytest.mark.parametrize("name", generated.COMPARISONS)
 def test_generated_tables_have_all_methods(name):
     methods = set(pd.read_csv(RESULTS / f"comparison_{name}.csv").dropna(subset="metric")["method"])
