@@ -27,6 +27,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "generated",  # docs/_ext
     "tutorials",  # docs/_ext
+    "values",  # docs/_ext
 ]
 exclude_patterns = ["_build", "_generated", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]

@@ -1,30 +1,46 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
-They are written to ``docs/_generated`` as Markdown, which pages include: a card for each imputation method, and the tables
-of the saved comparisons.
+They are written to ``docs/_generated``, and pages include them: a card for each imputation method, the tables of the saved
+comparisons, and the overview of all methods (a figure and a table). Single numbers and statements are in ``values.py``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import overview
 import pandas as pd
+from results import COMPARISONS, HIGHER_IS_BETTER, RESULTS, read
 
 from sccountsdiff.benchmark.baselines import get_baseline, list_methods
 from sccountsdiff.benchmark.tables import summarise, to_markdown, to_table
 
 DOCS = Path(__file__).parents[1]
-RESULTS = DOCS / "benchmarks" / "results"
-COMPARISONS = ("pbmc3k", "kang", "onek1k")
 SETTINGS = {
     ("all", "mcar"): "MCAR 50 %, all entries",
-    ("paper", "mcar"): "MCAR 50 %, believed entries",
-    ("paper", "mnar_low"): "MNAR 25 % low, believed entries",
-    ("paper", "mnar_high"): "MNAR 25 % high, believed entries",
+    ("paper", "mcar"): "MCAR 50 %, observed entries",
+    ("paper", "mnar_low"): "MNAR 25 % low, observed entries",
+    ("paper", "mnar_high"): "MNAR 25 % high, observed entries",
 }
 POINTWISE_AND_DISTRIBUTIONAL = [
     "rmse", "mae", "bias", "r2", "spearman", "pearson", "energy_distance", "mmd", "sliced_wasserstein", "scfid",
 ]  # fmt: skip
+HELDOUT = {
+    "rmse": "RMSE ↓",
+    "poisson_loss": "Poisson loss ↓",
+    "spearman": "Spearman ↑",
+    "bias": "bias →0",
+    "energy_distance": "energy distance ↓",
+    "sliced_wasserstein": "sliced Wasserstein ↓",
+    "pit_ks": "PIT ↓, all genes",
+    "pit_ks_low": "low",
+    "pit_ks_middle": "middle",
+    "pit_ks_high": "high",
+    "seconds": "seconds",
+}
+HELDOUT_TABLES = (
+    "heldout_pbmc3k", "heldout_kang", "heldout_bladder", "heldout_bladder_half", "paper_setting", "paper_setting_default",
+)  # fmt: skip
 
 
 def cards(group: str) -> str:
@@ -86,6 +102,25 @@ def _table(results: pd.DataFrame, metrics: list[str]) -> str:
     return to_markdown(to_table(summary[summary["metric"].isin(metrics)], metrics))
 
 
+def heldout(name: str) -> str:
+    """Means over splits of a benchmark on held-out cells, the best of each column in bold."""
+    means = read(name).groupby("method", sort=False)[list(HELDOUT)].mean()
+    lines = ["| method | " + " | ".join(HELDOUT.values()) + " |", "|---" * (len(HELDOUT) + 1) + "|"]
+    is_ranked = len(means) > 2  # one or two rows of one method are no comparison
+    for method, row in means.iterrows():
+        cells = []
+        for metric, number in row.items():
+            best = means[metric].max() if metric in HIGHER_IS_BETTER else means[metric].min()
+            is_best = (
+                is_ranked and number == best and metric not in ("bias", "seconds") and not metric.startswith("pit")
+            )
+            decimals = (0 if number >= 10 else 1) if metric == "seconds" else 4 if abs(number) < 1 else 3
+            text = "–" if pd.isna(number) else f"{number:.{decimals}f}"
+            cells.append(f"**{text}**" if is_best else text)
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
 def denoising() -> str:
     """Means over seeds of the denoising task."""
     return _table(pd.read_csv(RESULTS / "denoising_pbmc3k.csv"), ["molecule_poisson", "molecule_mse"])
@@ -109,13 +144,15 @@ def write(app=None) -> None:
     folder = DOCS / "_generated"
     folder.mkdir(exist_ok=True)
     texts = {f"methods_{group}.md": cards(group) for group in ("naive", "specialised", "generative")}
-    texts["denoising.md"] = denoising()
+    texts |= {"denoising.md": denoising(), "comparison_overview.md": overview.table()}
+    texts |= {f"{name}.md": heldout(name) for name in HELDOUT_TABLES}
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again
             path.write_text(text)
+    overview.save(folder / "comparison_overview.png")
 
 
 def setup(app):

@@ -1,0 +1,556 @@
+"""Values that pages compute from saved results, and statements that are checked against them.
+
+``@value`` functions return the text that ``{value}`name / argument / key=value``` shows. ``@claim`` functions return whether
+the text of ``{claim}`text <name / argument / key=value>``` is true. Arguments are texts; " / " separates them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import overview
+import pandas as pd
+from results import COMPARISONS, ResultError, by_method, look_up, number, ranking, read, select
+
+VALUES: dict[str, Callable[..., str]] = {}
+CLAIMS: dict[str, Callable[..., bool]] = {}
+
+MEAN, DRAW, DRAWS = "countsdiff_mean", "countsdiff", "countsdiff (5)"  # rows of the comparison of all methods
+ONE_PASS, ONE_DRAW = "CountsDiff, one-pass mean", "CountsDiff, 1 draw"  # rows of the benchmark on held-out cells
+OTHERS = ["cell-type mean x depth", "scVI", "scVI, refined"]
+ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]  # fmt: skip
+NUMBERS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+
+
+def value(function):
+    """Make a function known to pages as a value."""
+    VALUES[function.__name__] = function
+    return function
+
+
+def claim(function):
+    """Make a function known to pages as a statement that can be checked."""
+    CLAIMS[function.__name__] = function
+    return function
+
+
+def call(function: Callable, arguments: list[str]):
+    """Call with arguments as pages write them: texts, or ``key=value``."""
+    pairs = [argument.strip().partition("=") for argument in arguments]
+    positional = [key for key, equals, _ in pairs if not equals]
+    return function(*positional, **{key: text for key, equals, text in pairs if equals})
+
+
+def evaluate(text: str) -> str:
+    """Text of a value: the result of a function of ``statements.py``, or what is looked up in a table."""
+    name, *arguments = text.split(" / ")
+    if name in VALUES:
+        return call(VALUES[name], arguments)
+    return look_up(text)
+
+
+def check(text: str) -> str:
+    """Text of a statement, after a check that it is true."""
+    match = re.fullmatch(r"(.*)\s<(.*)>", text, flags=re.DOTALL)
+    if not match:
+        raise ResultError(f"{text!r} should be 'text <name of a statement>'.")
+    shown, statement = match.groups()
+    name, *arguments = statement.split(" / ")
+    if name not in CLAIMS:
+        raise ResultError(f"There is no statement {name!r} in statements.py.")
+    if not call(CLAIMS[name], arguments):
+        raise ResultError(f"{shown!r} is not what the saved results say ({statement}).")
+    return shown
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+# For any table with columns "method" and "seed"
+
+
+@claim
+def best(tables: str, metrics: str, seeds: str = "mean", *, method: str, **filters: str) -> bool:
+    """One method is the best by each of the metrics in each of the tables.
+
+    ``seeds`` is "mean", "each seed", or the number of a seed. Tables and metrics are separated by commas.
+    """
+    return all(
+        ranking(values, metric).index[0] == method
+        for table in _names(tables)
+        for metric in _names(metrics)
+        for values in _by_seed(table, metric, seeds, filters)
+    )
+
+
+@claim
+def better(tables: str, metrics: str, seeds: str = "mean", *, method: str, than: str, **filters: str) -> bool:
+    """One method is better than another by each of the metrics in each of the tables; see :func:`best`."""
+    return all(
+        list(ranking(values[[method, than]], metric).index) == [method, than]
+        for table in _names(tables)
+        for metric in _names(metrics)
+        for values in _by_seed(table, metric, seeds, filters)
+    )
+
+
+def _by_seed(table: str, metric: str, seeds: str, filters: dict) -> list[pd.Series]:
+    if seeds == "each seed":
+        return [by_method(table, metric, seed, **filters) for seed in select(table)["seed"].unique()]
+    return [by_method(table, metric, seeds if seeds == "mean" else int(seeds), **filters)]
+
+
+@value
+def place(table: str, metric: str, seeds: str = "mean", *, method: str, **filters: str) -> str:
+    """Place of a method by a metric, in words."""
+    (values,) = _by_seed(table, metric, seeds, filters)
+    return ORDINALS[list(ranking(values, metric).index).index(method)]
+
+
+@value
+def above(table: str, metric: str, seeds: str = "mean", *, method: str, than: str, **filters: str) -> str:
+    """By how many percent the value of a method is above that of another."""
+    (values,) = _by_seed(table, metric, seeds, filters)
+    return f"{values[method] / values[than] - 1:.0%}".replace("%", " %")
+
+
+# Comparison of all methods
+
+
+@value
+def n_methods() -> str:
+    """Number of methods in the overview; the answers of CountsDiff count as one method."""
+    return str(overview.n_methods())
+
+
+@value
+def first_places(setting: str, family: str) -> str:
+    """In how many combinations of data set and metric CountsDiff is first: "7 of 12"."""
+    metrics = {"pointwise": overview.POINTWISE, "distributional": overview.DISTRIBUTIONAL | overview.DRAWS}[family]
+    first, total = overview.count_firsts(metrics, setting)
+    return f"{first} of {total}"
+
+
+@claim
+def no_answer_is_best_at_both() -> bool:
+    """But where low counts are hidden, no answer has the lowest ratio for single entries and for distributions."""
+    pointwise, distributional = overview.ratios(overview.POINTWISE), overview.ratios(overview.DISTRIBUTIONAL)
+    is_same = pointwise.idxmin() == distributional.idxmin()
+    return not is_same[["all", "observed", "high"]].any()
+
+
+@claim
+def best_mean_rank(method: str) -> bool:
+    """This answer has the best mean rank of the overview."""
+    return overview.order().index[0] == method
+
+
+@claim
+def knn_mean_is_within_5_percent() -> bool:
+    """Nearest neighbours are close to the lowest RMSE on all data sets."""
+    rmse = overview.losses("rmse")["all"]
+    return bool((rmse.loc["knn_mean"] < 1.05 * rmse.min()).all())
+
+
+@value
+def remdm_behind() -> str:
+    """Range of percents by which the RMSE of five draws of ReMDM is above that of CountsDiff, all entries."""
+    rmse = overview.losses("rmse")["all"]
+    ratios = rmse.loc["remdm (5)"] / rmse.loc[DRAWS] - 1
+    return f"{100 * ratios.min():.0f} to {100 * ratios.max():.0f} %"
+
+
+@claim
+def forest_diffusion_is_among_the_last() -> bool:
+    """With all entries its answers are in the last quarter by RMSE on each data set."""
+    rmse = overview.losses("rmse")["all"]
+    rows = rmse.rank().loc[["forest_diffusion", "forest_diffusion (5)"]]
+    return bool((rows > 0.75 * len(rmse)).all(axis=None))
+
+
+@claim
+def blackout_is_among_the_last() -> bool:
+    """With all entries its answers are in the last quarter by RMSE on PBMC 3k and on Kang."""
+    rmse = overview.losses("rmse")["all"][["pbmc3k", "kang"]]
+    return bool((rmse.rank().loc[["blackout", "blackout (5)"]] > 0.75 * len(rmse)).all(axis=None))
+
+
+@claim
+def as_good_in_energy_distance() -> bool:
+    """On OneK1K, draws of ReMDM and of CountsDiff are within 5 percent."""
+    energy = by_method("comparison_onek1k", "energy_distance", 0, setting="all")
+    return bool(0.95 < energy["remdm"] / energy[DRAW] < 1.05)
+
+
+@claim
+def order_is_that_of_all_entries() -> bool:
+    """By RMSE over three seeds, the first three are the same with observed entries as with all entries."""
+    return all(
+        list(ranking(by_method(f"comparison_{data}", "rmse", setting="all"), "rmse").index[:3])
+        == list(ranking(by_method(f"comparison_{data}", "rmse", setting="observed"), "rmse").index[:3])
+        for data in ("pbmc3k", "kang")
+    )
+
+
+@claim
+def linear_draws_are_worse() -> bool:
+    """On all data sets with all entries, by energy distance, CRPS and calibration, first seed."""
+    for data in COMPARISONS:
+        energy, crps, pit = (
+            by_method(f"comparison_{data}", metric, 0, setting="all")
+            for metric in ("energy_distance", "crps", "pit_ks")
+        )
+        names = ["gaussian_regression", "gaussian_regression (5)"]
+        if not (energy[names].min() > energy[DRAW] and crps[names[1]] > crps[DRAWS] and pit[names[1]] > pit[DRAWS]):
+            return False
+    return True
+
+
+@claim
+def ahead_when_low_counts_are_hidden() -> bool:
+    """DCA in the first seed, and the others over three seeds, have a lower RMSE than the one-pass mean on both."""
+    names = ["alra", "magic", "scvi", "scvi_refined", "knn_mean", "knn_smoothing"]
+    for data in ("pbmc3k", "kang"):
+        rmse = by_method(f"comparison_{data}", "rmse", setting="low")
+        first = by_method(f"comparison_{data}", "rmse", 0, setting="low")
+        if not ((rmse[names] < rmse[MEAN]).all() and first["dca"] < first[MEAN]):
+            return False
+    return True
+
+
+@value
+def n_answers_with_three_seeds() -> str:
+    """Number of rows that ran with all seeds."""
+    return str(len(by_method("comparison_kang", "rmse", setting="low")))
+
+
+@claim
+def one_seed_for_slow_methods() -> bool:
+    """Methods of the second block ran with one seed, the others with three; OneK1K with all entries only."""
+    slow = "dca gain hivae_poisson hivae_gaussian sklearn_iterative scidpms scgpt xtrimogene forest_diffusion remdm blackout countsdiff_paper"
+    for data in COMPARISONS:
+        table = read(f"comparison_{data}")
+        n_seeds = table.groupby(table["method"].map(lambda name: name.removesuffix(" (5)")))["seed"].nunique()
+        if any(n != (1 if name in slow.split() else 3) for name, n in n_seeds.items()):
+            return False
+    return set(read("comparison_onek1k")["setting"]) == {"all"}
+
+
+@claim
+def masked_autoencoders_are_behind_neighbours() -> bool:
+    """With all entries scGPT and xTrimoGene have a higher RMSE than ``knn_mean`` on all data sets."""
+    rmse = overview.losses("rmse")["all"]
+    return bool((rmse.loc[["scgpt", "xtrimogene"]] > rmse.loc["knn_mean"]).all(axis=None))
+
+
+@claim
+def means_beat_draws() -> bool:
+    """One draw has a higher RMSE than five draws, here with all entries and in the tables of the paper."""
+    rmse = overview.losses("rmse")["all"]
+    names = [name for name in rmse.index if f"{name} (5)" in rmse.index and name in ("countsdiff", "remdm", "countsdiff_paper", "scidpms")]  # fmt: skip
+    ours = all((rmse.loc[name] > rmse.loc[f"{name} (5)"]).all() for name in names)
+    theirs = all(
+        number(f"paper:{table}", "rmse", method=name, n_samples=1) > number(f"paper:{table}", "rmse", method=name, n_samples=5)
+        for table in ("fetus_mcar", "heart_mcar")
+        for name in ("CountsDiff", "ReMDM", "scIDPMs")
+    )  # fmt: skip
+    return ours and theirs
+
+
+def _paper(table: str, metric: str) -> list[str]:
+    """Rows of a table of the paper, the best first."""
+    rows = read(f"paper:{table}").sort_values(metric, kind="stable")
+    return [f"{name} ({n})" for name, n in zip(rows["method"], rows["n_samples"], strict=True)]
+
+
+@claim
+def paper_fetus_distributions() -> bool:
+    """On the fetal atlas a draw of CountsDiff is first by MMD and scFID, one of ReMDM second."""
+    return all(
+        _paper("fetus_mcar", metric)[:2] == ["CountsDiff (1)", "ReMDM (1)"] for metric in ("log_mmd", "log_scfid")
+    )
+
+
+@claim
+def paper_heart_distributions() -> bool:
+    """On the heart atlas a draw of ReMDM is first by energy distance, MMD and scFID."""
+    return all(_paper("heart_mcar", metric)[0] == "ReMDM (1)" for metric in ("energy_distance", "log_mmd", "log_scfid"))
+
+
+@claim
+def paper_fetus_rmse() -> bool:
+    """On the fetal atlas the order by RMSE is scGPT, xTrimoGene, conditional mean, five draws of CountsDiff."""
+    return _paper("fetus_mcar", "rmse")[:4] == ["scGPT (scratch) (1)", "xTrimoGene (1)", "Conditional Mean (1)", "CountsDiff (5)"]  # fmt: skip
+
+
+@claim
+def remdm_is_best_by_energy_crps_and_calibration() -> bool:
+    """With observed entries hidden at random, in the first seed on both data sets."""
+    return all(
+        ranking(by_method(f"comparison_{data}", metric, 0, setting="observed"), metric).index[0] == name
+        for data in ("pbmc3k", "kang")
+        for metric, name in (("energy_distance", "remdm"), ("crps", "remdm (5)"), ("pit_ks", "remdm (5)"))
+    )
+
+
+# Held-out cells
+
+
+@claim
+def draws_are_calibrated(tables: str, below: str) -> bool:
+    """The Kolmogorov distance of the PIT is below a bound on average over the splits, in all thirds of genes."""
+    columns = ["pit_ks", "pit_ks_low", "pit_ks_middle", "pit_ks_high"]
+    for name in _names(tables):
+        table = read(name)
+        of_draws = table[table["method"].isin(["CountsDiff, 10 draws", "CountsDiff, 50 draws"])]
+        if not (of_draws[columns].mean() < float(below)).all():
+            return False
+    return True
+
+
+@claim
+def closer_than_others_in_splits(table: str, metric: str, splits: str) -> bool:
+    """A draw is closer than the other methods (not counting those of CountsDiff) in just these splits: "2, 3"."""
+    runs = read(table).pivot(index="seed", columns="method", values=metric)
+    is_closer = (runs[ONE_DRAW] < runs[OTHERS].min(axis=1)).to_numpy()
+    return [str(i + 1) for i in np.flatnonzero(is_closer)] == _names(splits)
+
+
+@value
+def splits_below(table: str, metric: str, *, method: str, than: str) -> str:
+    """In how many splits the value of one method is below that of another: "one of three"."""
+    runs = read(table).pivot(index="seed", columns="method", values=metric)
+    return f"{NUMBERS[int((runs[method] < runs[than]).sum())]} of {NUMBERS[len(runs)]}"
+
+
+@claim
+def draw_has_smallest_distances() -> bool:
+    """On blood cells a draw has the smallest energy and sliced Wasserstein distance on average over the splits."""
+    return all(
+        ranking(by_method(name, metric), metric).index[0] == ONE_DRAW
+        for name in ("heldout_pbmc3k", "heldout_kang")
+        for metric in ("energy_distance", "sliced_wasserstein")
+    )
+
+
+@claim
+def refining_helps_on_blood_little_on_bladder() -> bool:
+    """RMSE and sliced Wasserstein distance fall by more than 5 percent on blood cells, and change by less than 2 on the bladder."""
+
+    def gains(name: str) -> np.ndarray:
+        values = [by_method(name, metric) for metric in ("rmse", "sliced_wasserstein")]
+        return np.array([1 - v["scVI, refined"] / v["scVI"] for v in values])
+
+    on_blood = all((gains(name) > 0.05).all() for name in ("heldout_pbmc3k", "heldout_kang"))
+    return on_blood and bool((np.abs(gains("heldout_bladder")) < 0.02).all())
+
+
+@claim
+def perfect_draw_is_hardly_closer_with_few_cells() -> bool:
+    """In the simulation the ratio of distances is above 0.9 with 210 cells, and about one half with 2,100."""
+    mean = read("oracle_distance").groupby("cells")[["perfect draw", "perfect mean"]].mean()
+    ratio = mean["perfect draw"] / mean["perfect mean"]
+    return bool(0.9 < ratio[210] < 1 and 0.4 < ratio[2100] < 0.6)
+
+
+# Denoising and speed
+
+
+def _denoising(metric: str) -> pd.Series:
+    rows = read("denoising_pbmc3k")
+    return rows[rows["metric"] == metric].groupby("method")["value"].mean().sort_values()
+
+
+@claim
+def denoising_order(metric: str, methods: str) -> bool:
+    """The first methods by a metric, in order."""
+    return list(_denoising(metric).index[: len(_names(methods))]) == _names(methods)
+
+
+@claim
+def most_methods_are_worse_than_no_denoising() -> bool:
+    """By the squared error."""
+    errors = _denoising("molecule_mse")
+    return bool((errors > errors["zero"]).sum() > len(errors) / 2)
+
+
+@claim
+def about_a_thousand_times_as_slow() -> bool:
+    """The transformer of the paper against the default network, for training and for drawing."""
+    median = read("speed").groupby("model").median()
+    ratio = median.loc["paper"] / median.loc["default"]
+    return bool(ratio[["train_ms_per_cell", "impute_ms_per_cell"]].between(700, 1400).all())
+
+
+@claim
+def more_than_a_year() -> bool:
+    """100,000 training steps of 512 cells with the transformer of the paper on one core."""
+    seconds = number("speed", "train_ms_per_cell", "median", model="paper") / 1000 * 512 * 100_000
+    return 365 < seconds / 86_400 < 2 * 365
+
+
+# Images
+
+
+@claim
+def sweeps_on_digits() -> bool:
+    """Agreement rises with guidance, the inception score is higher from 1 on, the Fréchet distance smallest at 1."""
+    table = read("images_digits_guidance").set_index("guidance")
+    inception = table["inception_score"]
+    return bool(
+        table["agreement"].is_monotonic_increasing
+        and inception[inception.index >= 1].min() > inception[inception.index < 1].max()
+        and table["frechet"].idxmin() == 1
+    )
+
+
+@claim
+def agreement_is_at_chance() -> bool:
+    """Without guidance about one image in ten shows the digit that was asked for."""
+    return bool(0.05 < number("images_digits_scores", "agreement", guidance=0) < 0.15)
+
+
+@claim
+def cosine_is_best_in_each_row() -> bool:
+    """Smallest Fréchet distance of the three schedules, for each guidance."""
+    table = read("images_digits_schedules")
+    best_rows = table.loc[table.groupby("guidance")["frechet"].idxmin()]
+    return len(best_rows) == 3 and bool((best_rows["schedule"] == "cosine").all())
+
+
+@value
+def frechet_ratio() -> str:
+    """Fréchet distance at guidance 2 over that at guidance 1."""
+    values = read("images_digits_scores").set_index("guidance")["frechet"]
+    return f"{values[2] / values[1]:.1f}"
+
+
+@claim
+def digits_get_better_through_training() -> bool:
+    """The held-out loss falls at every evaluation; after the first 300 steps the Fréchet distance stays below 16."""
+    history = read("images_digits_history").set_index("step")
+    return bool(history["heldout_loss"].is_monotonic_decreasing and (history.loc[300:, "frechet"] < 16).all())
+
+
+@claim
+def all_weights_but_at_most_one_changed() -> bool:
+    """After two optimiser steps of each full-size model."""
+    table = read("images_full_size")
+    return bool((table["tensors"] - table["tensors_changed"] <= 1).all())
+
+
+@claim
+def network_beats_single_pixels(table: str) -> bool:
+    """The held-out loss is below those of the mean of each pixel and of the linear guess."""
+    if table == "images_cifar10":
+        losses = read(table).iloc[0].filter(like="loss_").rename(lambda column: column.removeprefix("loss_"))
+    else:
+        losses = read(table).set_index("predictor")["heldout_loss"]
+    return bool(losses["network"] < losses["linear_guess"] < losses["pixel_mean"])
+
+
+@claim
+def cifar10_resumes_and_stays_in_range() -> bool:
+    """Equal weights after going on from a checkpoint, and pixels within 0 and 255."""
+    row = read("images_cifar10").iloc[0]
+    return bool(row["resumed_is_equal"] and row["smallest_pixel"] >= 0 and row["largest_pixel"] <= 255)
+
+
+# Simulated counts
+
+
+def _ratio() -> pd.DataFrame:
+    table = read("simulated_marginal")
+    return table.assign(ratio=table["variance"] / table["true_variance"])
+
+
+def _closest(setting: str, seed: int | None = None) -> pd.Series:
+    """In how many dimensions each of the three models has the closest variance."""
+    table = _ratio()
+    table = table[(table["setting"] == setting) & table["model"].isin(["gaussian", "masked", "countsdiff"])]
+    if seed is not None:
+        table = table[table["seed"] == seed]
+    off = (table["variance"] - table["true_variance"]).abs()
+    return table.loc[off.groupby([table["seed"], table["dimension"]]).idxmin(), "model"].value_counts()
+
+
+@claim
+def same_size_within_3_percent() -> bool:
+    """Networks of the three models, in each run."""
+    table = read("simulated_joint")
+    sizes = table[table["model"].isin(["gaussian", "masked", "countsdiff"])].groupby(["setting", "seed"])[
+        "n_parameters"
+    ]
+    return bool((sizes.max() / sizes.min() < 1.03).all())
+
+
+@claim
+def lowest_sliced_distance_in_every_run() -> bool:
+    """CountsDiff, of the three models, for all settings and seeds."""
+    table = read("simulated_joint").pivot(index=["setting", "seed"], columns="model", values="joint_swd")
+    return len(table) == 9 and bool((table[["gaussian", "masked", "countsdiff"]].idxmin(axis=1) == "countsdiff").all())
+
+
+@value
+def closest_by_seed(setting: str, model: str) -> str:
+    """In how many of ten dimensions the variance is the closest, for each seed."""
+    first, second, third = (_closest(setting, seed).get(model, 0) for seed in (0, 1, 2))
+    return f"{first}, {second} and {third}"
+
+
+@value
+def dimensions_too_large(setting: str, model: str) -> str:
+    """In how many of 30 dimensions the variance is too large."""
+    table = _ratio()
+    return str(int((table[(table["setting"] == setting) & (table["model"] == model)]["ratio"] > 1).sum()))
+
+
+@claim
+def too_small_everywhere(setting: str, model: str) -> bool:
+    """The largest ratio of variances is below 1."""
+    return bool(number("simulated_summary", "largest", setting=setting, model=model) < 1)
+
+
+@claim
+def runs_away() -> bool:
+    """With the wider means some samples of plain DDPM are far above all true counts."""
+    return bool(number("simulated_summary", "joint_swd", setting="wide", model="gaussian, plain") > 1000)
+
+
+@claim
+def softplus_fails() -> bool:
+    """The bare softplus head is more than a hundred times further from the truth."""
+    swd = select("simulated_summary", setting="wide").set_index("model")["joint_swd"]
+    return bool(swd["countsdiff, bare softplus"] > 100 * swd["countsdiff"])
+
+
+@claim
+def masked_has_lowest_joint_mmd() -> bool:
+    """With fast learning, of the three models."""
+    mmd = select("simulated_summary", setting="wide, fast learning").set_index("model")["joint_mmd"]
+    return mmd[["gaussian", "masked", "countsdiff"]].idxmin() == "masked"
+
+
+@value
+def paper_variance_ratio(model: str) -> str:
+    """Median of the variances over the true ones in the table of the paper."""
+    table = read("simulated_variance_paper")
+    return f"{(table[model] / table['truth']).median():.2f}"
+
+
+@value
+def largest_possible_variance() -> str:
+    """Variance of a negative binomial with the largest mean and dispersion of the text of the paper."""
+    from sccountsdiff.benchmark.simulated import NegativeBinomialToy
+
+    return f"{NegativeBinomialToy([0.5], [0.2]).covariance[0, 0]:.1f}"
+
+
+@claim
+def nearest_leaves_only_zeros() -> bool:
+    """At low counts, with any number of steps."""
+    rows = select("simulated_rounding", regime="low counts", rounding="nearest")
+    return bool((rows["zeros"] == 1).all())
