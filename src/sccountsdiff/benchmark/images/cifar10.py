@@ -7,21 +7,42 @@ import io
 import pickle
 import tarfile
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from sccountsdiff.benchmark.images.data import IMAGE_SETS, ArrayImages, Splits
+from sccountsdiff.benchmark.images.config import SMALL, ImageConfig
+from sccountsdiff.benchmark.images.data import ArrayImages, Splits, register_images
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 SHAPE = (3, 32, 32)
 
+PAPER = ImageConfig("cifar10")
+CIFAR10_CONFIGS = {
+    "cifar10_cosine": PAPER,
+    "cifar10_fisher": replace(PAPER, schedule="fisher"),
+    "cifar10_unconditional": replace(PAPER, conditional=False, n_steps=300_000),
+    "cifar10_blackout": replace(PAPER, schedule="blackout", conditional=False, n_steps=300_000),
+    "cifar10_deep": replace(PAPER, layers_per_block=4),
+    "cifar10_small": replace(
+        PAPER,
+        channels=(16, 32, 32),
+        batch_size=16,
+        lr=1e-3,
+        n_steps=300,
+        evaluate_every=100,
+        n_sampling_steps=30,
+        **SMALL,
+    ),
+}
 
-@IMAGE_SETS.register("cifar10")
+
+@register_images("cifar10", CIFAR10_CONFIGS, downloads=True)
 def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
-    """CIFAR-10 from any of the forms in which it is passed around.
+    """CIFAR-10 from any of the file formats in which it is distributed.
 
     Parameters
     ----------
@@ -47,7 +68,7 @@ def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
         return _read_npz(path)
     folder = _find(path)
     if folder is None and download:
-        _extract(fetch(URL, path / URL.rpartition("/")[2], MD5))
+        _extract(fetch(ARCHIVE, path / ARCHIVE.rpartition("/")[2], MD5))
         folder = _find(path)
     if folder is None:
         raise FileNotFoundError(

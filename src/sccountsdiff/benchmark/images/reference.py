@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from sccountsdiff.benchmark.images.data import CountImages
-from sccountsdiff.benchmark.images.network import linear_guess
-from sccountsdiff.benchmark.images.training import ImageDiffusion
+from sccountsdiff.benchmark.images.heads import linear_guess
+from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.diffusion import Prediction
 
 

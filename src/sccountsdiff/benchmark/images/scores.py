@@ -29,7 +29,7 @@ class _AsIs(nn.Module):
         return features
 
 
-class Judge:
+class ImageEvaluator:
     """Scores drawn images against real ones in the feature space of a network.
 
     Parameters
@@ -51,8 +51,8 @@ class Judge:
     >>> import numpy as np, torch
     >>> from sccountsdiff.benchmark.images import ArrayImages
     >>> pixels = np.random.default_rng(0).integers(0, 255, (50, 1, 2, 2)).astype("uint8")
-    >>> judge = Judge(torch.nn.Flatten(), ArrayImages(pixels, [0] * 50, ["noise"]))
-    >>> judge.score(torch.from_numpy(pixels))["frechet"] < 0.01
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), ArrayImages(pixels, [0] * 50, ["noise"]))
+    >>> evaluator.score(torch.from_numpy(pixels))["frechet"] < 0.01
     True
     """
 
