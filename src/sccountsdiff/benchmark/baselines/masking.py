@@ -1,4 +1,4 @@
-"""What masked auto-encoders of gene expression share: hiding, packing of tokens, and a budget of steps."""
+"""Hiding observed entries in training, packing of tokens, and the budget of steps of masked auto-encoders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.torch_training import TorchBaseline
 
 
@@ -34,14 +34,26 @@ class MaskedAutoEncoder(TorchBaseline):
             raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
 
     def _train(self, cells: Cells, seed: int) -> None:
-        if self.max_steps is None:
-            return super()._train(cells, seed)
-        n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
-        shortened = copy(self)  # trains the same network
-        shortened.max_epochs = min(self.max_epochs, n_epochs)
-        TorchBaseline._train(shortened, cells, seed)
-        self.history = shortened.history
-        return None
+        limited = copy(self)  # trains the same network; the setting stays what the user gave
+        if self.max_steps is not None:
+            n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
+            limited.max_epochs = min(self.max_epochs, n_epochs)
+        TorchBaseline._train(limited, cells, seed)
+        self.history = limited.history
+
+
+def random_part(observed: Tensor) -> Tensor:
+    """Observed entries of each cell at random, each with the same probability, which is drawn for the cell.
+
+    Examples
+    --------
+    >>> import torch
+    >>> observed = torch.tensor([[True, False, True, True]])
+    >>> bool((random_part(observed) & ~observed).any())
+    False
+    """
+    share = torch.rand(len(observed), 1, device=observed.device)
+    return observed & (torch.rand(observed.shape, device=observed.device) < share)
 
 
 def hide(observed: Tensor, shares: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -78,9 +77,9 @@ class XTrimoGene(MaskedAutoEncoder):
     ema_decay: float | None = 0.98
     max_steps: int | None = 700
 
-    name: ClassVar[str] = "xtrimogene"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "xtrimogene"
+    group = "specialised"
+    uses_mask = True
 
     def _network(self, cells: Cells) -> Network:
         encoder = Encoder(cells.counts.shape[1], self.n_hidden, self.n_heads, self.n_layers, self.n_bins, self.dropout)
@@ -104,18 +103,18 @@ class HiddenExpression(Network):
         self.values = values
         self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Mean squared error at hidden entries."""
         hidden = hide(batch.observed, self.hidden_shares)
-        visible = batch.observed & ~hidden
-        errors = (self(batch.counts, visible) - self.values(batch.counts, visible)).square()
+        observed = batch.observed & ~hidden
+        errors = (self(batch.counts, observed) - self.values(batch.counts, observed)).square()
         return (errors * hidden).sum() / hidden.sum().clamp(min=1)
 
-    def forward(self, counts: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Predicted values of all entries, (cells, genes)."""
-        index, valid = pack(visible & (counts > 0))
-        values = self.values(counts, visible).gather(1, index)
-        return self.decoder(self.encoder(values, index, valid), index, valid, visible, self.encoder)
+        index, valid = pack(observed & (counts > 0))
+        values = self.values(counts, observed).gather(1, index)
+        return self.decoder(self.encoder(values, index, valid), index, valid, observed, self.encoder)
 
 
 class AutoDiscretization(nn.Module):
@@ -161,7 +160,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.genes = nn.Embedding(n_genes, n_hidden)
         self.embed = AutoDiscretization(n_bins, n_hidden)
-        self.layers = nn.ModuleList(_Layer(n_hidden, n_heads, dropout, _softmax_attention) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            _PreNormLayer(n_hidden, n_heads, dropout, _softmax_attention) for _ in range(n_layers)
+        )
         self.norm = nn.LayerNorm(n_hidden)
 
     def tokens(self, genes: Tensor, values: Tensor) -> Tensor:
@@ -184,26 +185,28 @@ class Decoder(nn.Module):
         super().__init__()
         self.hidden = nn.Parameter(0.1 * torch.randn(n_encoded))
         self.project = nn.Linear(n_encoded, n_hidden)
-        self.layers = nn.ModuleList(_Layer(n_hidden, n_heads, dropout, _linear_attention) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            _PreNormLayer(n_hidden, n_heads, dropout, _linear_attention) for _ in range(n_layers)
+        )
         self.out = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, 1))
 
-    def forward(self, encoded: Tensor, index: Tensor, valid: Tensor, visible: Tensor, encoder: Encoder) -> Tensor:
+    def forward(self, encoded: Tensor, index: Tensor, valid: Tensor, observed: Tensor, encoder: Encoder) -> Tensor:
         """Values of all genes, (cells, genes)."""
         genes = encoder.genes.weight
         # Project before copying to all cells: there are fewer vectors to project.
         zero, hidden, encoded = map(
             self.project, (encoder.tokens(genes, genes.new_zeros(len(genes))), genes + self.hidden, encoded)
         )
-        h = torch.where(visible[..., None], zero, hidden)
+        h = torch.where(observed[..., None], zero, hidden)
         place = index[..., None].expand_as(encoded)
         h = h.scatter(1, place, torch.where(valid[..., None], encoded, h.gather(1, place)))
-        everywhere = torch.ones_like(visible)
+        everywhere = torch.ones_like(observed)
         for layer in self.layers:
             h = layer(h, everywhere)
         return self.out(h).squeeze(-1)
 
 
-class _Layer(nn.Module):
+class _PreNormLayer(nn.Module):
     """Pre-norm attention and feed-forward layer."""
 
     def __init__(self, n_hidden: int, n_heads: int, dropout: float, attention):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -66,13 +68,45 @@ class CountsDiffusion(CountModel):
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
         empty = torch.zeros((n, len(self.sd)), device=self.sd.device, dtype=self.sd.dtype)
-        return sample(
-            lambda x, status, t: self.predict(x, t),
-            self.schedule,
-            reverse_walk(n_steps),
-            empty,
-            torch.full_like(empty, NOISED),
-            attrition=Rescale(0.0),
-            rounding="random",
-            generator=generator,
-        )
+        return draw_counts(self.predict, empty, n_steps, "random", generator)
+
+
+def draw_counts(
+    predict: Callable[[Tensor, Tensor], Prediction],
+    empty: Tensor,
+    n_steps: int,
+    rounding: str,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Counts drawn without attrition along the Fisher schedule.
+
+    Parameters
+    ----------
+    predict
+        Law of the counts still to come, for ``(x_t, t)``.
+    empty
+        Zeros of the shape and type of the result.
+    n_steps
+        Reverse steps.
+    rounding
+        How births are drawn (:func:`~sccountsdiff.diffusion.draw_births`).
+    generator
+        Source of randomness.
+
+    Examples
+    --------
+    >>> import torch
+    >>> exact = lambda x, t: Prediction((4 * (1 - Fisher().survival(t))).log()[:, None].expand_as(x))
+    >>> draw_counts(exact, torch.zeros(2, 3), n_steps=5, rounding="poisson").shape
+    torch.Size([2, 3])
+    """
+    return sample(
+        lambda x, status, t: predict(x, t),
+        Fisher(),
+        reverse_walk(n_steps),
+        empty,
+        torch.full_like(empty, NOISED),
+        attrition=Rescale(0.0),
+        rounding=rounding,
+        generator=generator,
+    )

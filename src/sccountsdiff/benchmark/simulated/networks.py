@@ -39,26 +39,15 @@ class TimeMLP(nn.Module):
         return self.out(nn.functional.silu(self.hidden(features)))
 
 
-def n_parameters(n_inputs: int, n_outputs: int, n_hidden: int) -> int:
-    """Number of weights and biases of a :class:`TimeMLP`.
-
-    Examples
-    --------
-    >>> n_parameters(10, 10, 48) == sum(p.numel() for p in TimeMLP(10, 10, 48).parameters())
-    True
-    """
-    return (n_inputs + 2 * N_FREQUENCIES + 1) * n_hidden + (n_hidden + 1) * n_outputs
-
-
 def matched_width(n_inputs: int, n_outputs: int, target: int) -> int:
     """The hidden width at which a :class:`TimeMLP` comes closest to ``target`` parameters.
 
     Examples
     --------
-    >>> matched_width(10, 10, n_parameters(10, 10, 48))
+    >>> matched_width(10, 10, sum(p.numel() for p in TimeMLP(10, 10, n_hidden=48).parameters()))
     48
     """
-    per_unit = n_parameters(n_inputs, n_outputs, 1) - n_parameters(n_inputs, n_outputs, 0)
+    per_unit = n_inputs + 2 * N_FREQUENCIES + 1 + n_outputs  # weights in, bias, weights out
     return max(1, round((target - n_outputs) / per_unit))
 
 
