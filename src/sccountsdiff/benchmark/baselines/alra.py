@@ -1,4 +1,4 @@
-"""ALRA: low-rank approximation that gives zeros back where they belong."""
+"""ALRA: low-rank approximation of log counts, with the zeros of genes that are not expressed restored."""
 
 from __future__ import annotations
 

@@ -22,28 +22,21 @@ LEAST = 1e-4  # least rate and least variance, relative to those of the gene
 class _HIVAENetwork(Network):
     """Recognition networks, mixture prior and decoder; a subclass adds the likelihood.
 
-    Genes are standardised by their moments over the observed entries of the training cells; all sizes are those of
-    :class:`HIVAE`.
+    Genes are standardised by their moments over the observed entries of the training cells; sizes are those of the
+    settings.
     """
 
     n_parameters: ClassVar[int]
 
-    def __init__(
-        self,
-        cells: Cells,
-        n_components: int,
-        n_latent: int,
-        n_gene_latent: int,
-        n_hidden: int,
-        temperature: float,
-    ):
+    def __init__(self, cells: Cells, settings: HIVAE):
         super().__init__()
-        n_genes = cells.counts.shape[1]
+        n_genes, n_components, n_latent = cells.counts.shape[1], settings.n_components, settings.n_latent
+        n_hidden, n_gene_latent = settings.n_hidden, settings.n_gene_latent
         for name, values in {"count": cells.counts, "log": np.log1p(cells.counts)}.items():
             mean, sd = _gene_moments(values, cells.observed)
             self.register_buffer(f"{name}_mean", mean)
             self.register_buffer(f"{name}_sd", sd)
-        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, temperature
+        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, settings.temperature
         self.component = _mlp(n_genes, n_hidden, n_components)
         self.latent = _mlp(n_genes + n_components, n_hidden, 2 * n_latent)
         self.prior_mean = nn.Linear(n_components, n_latent, bias=False)
@@ -231,9 +224,7 @@ class HIVAE(TorchBaseline):
     _network_class: ClassVar[type[_HIVAENetwork]]
 
     def _network(self, cells: Cells) -> _HIVAENetwork:
-        return self._network_class(
-            cells, self.n_components, self.n_latent, self.n_gene_latent, self.n_hidden, self.temperature
-        )
+        return self._network_class(cells, self)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         self._single = n_samples == 1

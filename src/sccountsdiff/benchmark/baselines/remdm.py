@@ -37,33 +37,21 @@ class ReMDMNetwork(Network):
         Share of each class in each gene, (genes, classes): what the untrained network predicts.
     covariates
         Embedding of the covariates, ``n_hidden`` wide.
-    n_layers, rank, dropout
-        Size of the network.
-    p_uncond
-        Share of the cells that are seen without covariates in training.
+    settings
+        Size of the network, and the share of the cells that are shown without covariates in training.
     """
 
-    def __init__(
-        self,
-        classes: CountClasses,
-        frequencies: Tensor,
-        covariates: CovariateEmbedding,
-        n_layers: int,
-        rank: int,
-        dropout: float,
-        p_uncond: float,
-    ):
+    def __init__(self, classes: CountClasses, frequencies: Tensor, covariates: CovariateEmbedding, settings: ReMDM):
         super().__init__()
-        n_genes, n_hidden = len(frequencies), covariates.n_hidden
-        self.classes = classes
-        self.covariates = covariates
-        self.p_uncond = p_uncond
+        n_genes, n_hidden = len(frequencies), settings.n_hidden
+        rank, dropout = settings.rank, settings.dropout
+        self.classes, self.covariates, self.p_uncond = classes, covariates, settings.p_uncond
         # Smooth functions of the log count to start with: neighbouring counts are alike.
         position = torch.log1p(torch.arange(len(classes))) / np.log1p(classes.last) * torch.pi
         basis = torch.cos(position[:, None] * torch.arange(1, rank + 1))  # (classes, rank)
         self.embed = nn.Embedding.from_pretrained(torch.cat([torch.zeros(1, rank), basis]), freeze=False)
         self.encoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(n_genes * rank, n_hidden))
-        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(settings.n_layers))
         self.decoder = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_genes * rank))
         nn.init.zeros_(self.decoder[1].weight)
         nn.init.zeros_(self.decoder[1].bias)
@@ -71,7 +59,7 @@ class ReMDMNetwork(Network):
         self.bias = nn.Parameter(frequencies.log())
 
     def forward(self, codes: Tensor, batch: Batch, null: Tensor) -> Tensor:
-        """Numbers for each gene, (cells, genes, rank); ``null`` are the cells seen without covariates."""
+        """Numbers for each gene, (cells, genes, rank); ``null`` are the cells shown without covariates."""
         condition = self.covariates(batch.categories, batch.continuous, null | batch.unseen)
         h = self.encoder(self.embed(codes - MASK).flatten(1)) + condition
         for block in self.blocks:
@@ -143,7 +131,7 @@ class ReMDM(TorchBaseline):
     n_hidden, n_layers, rank, dropout
         Size of the network.
     p_uncond
-        Share of the cells that are seen without covariates in training.
+        Share of the cells that are shown without covariates in training.
     n_steps
         Steps in sampling.
     remasking
@@ -213,8 +201,7 @@ class ReMDM(TorchBaseline):
         # The last column counts the entries that are not observed.
         numbers = numbers.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)
         frequencies = torch.as_tensor(numbers / numbers.sum(axis=1, keepdims=True), dtype=torch.float32)
-        covariates = self.coder.embedding(self.n_hidden)
-        return ReMDMNetwork(classes, frequencies, covariates, self.n_layers, self.rank, self.dropout, self.p_uncond)
+        return ReMDMNetwork(classes, frequencies, self.coder.embedding(self.n_hidden), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network

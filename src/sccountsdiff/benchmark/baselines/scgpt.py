@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
 from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import BinnedValues, LogValues
@@ -72,13 +72,8 @@ class SCGPT(MaskedAutoEncoder):
     dropout: float = 0.0
     n_tokens: int = 128
     value_style: Literal["continuous", "scaling"] = "scaling"
-    batch_size: int = 64
-    lr: float = 3e-3
-    ema_decay: float | None = 0.98
 
     name = "scgpt"
-    group = "specialised"
-    uses_mask = True
 
     def _network(self, cells: Cells) -> Network:
         transformer = SCGPTTransformer(
@@ -191,7 +186,7 @@ class SCGPTPretrained(SCGPT):
         return torch.where(self.network.known & batch.observed.any(dim=1, keepdim=True), counts, mean)
 
 
-class HiddenValues(Network):
+class HiddenValues(HidingNetwork):
     """Predicts values of hidden genes from those of observed ones.
 
     Parameters
@@ -222,23 +217,16 @@ class HiddenValues(Network):
         known: Tensor | None = None,
         sees_zeros: bool = True,
     ):
-        super().__init__()
-        self.transformer = transformer
-        self.values = values
-        self.n_tokens = n_tokens
-        self.cls_value = cls_value
-        self.sees_zeros = sees_zeros
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        super().__init__(values, hidden_shares)
+        self.transformer, self.n_tokens = transformer, n_tokens
+        self.cls_value, self.sees_zeros = cls_value, sees_zeros
         self.register_buffer("known", torch.ones_like(values.gene_mean, dtype=torch.bool) if known is None else known)
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Mean squared error at hidden genes."""
-        hidden = hide(batch.observed, self.hidden_shares)
-        observed = batch.observed & ~hidden
-        index, valid, predicted = self._predict(batch.counts, observed, hidden, self.n_tokens)
-        target = self.values(batch.counts, observed).gather(1, index)
-        asked = valid & hidden.gather(1, index)
-        return ((predicted - target).square() * asked).sum() / asked.sum().clamp(min=1)
+    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a random choice of genes, (cells, tokens)."""
+        index, valid, predicted = self._predict(counts, observed, hidden, self.n_tokens)
+        target = self.values(counts, observed).gather(1, index)
+        return predicted - target, valid & hidden.gather(1, index)
 
     def forward(self, counts: Tensor, observed: Tensor, asked: Tensor) -> Tensor:
         """Predicted values, (cells, genes), 0 where not asked."""

@@ -55,32 +55,23 @@ class ScIDPMsNetwork(Network):
         From counts to standard scores and back.
     shares
         Signal share of each noise level.
-    n_hidden, n_layers, n_heads
+    settings
         Size of the network.
-    group_size
-        Genes per token.
     """
 
-    def __init__(
-        self,
-        values: LogValues,
-        shares: Tensor,
-        n_hidden: int,
-        n_layers: int,
-        n_heads: int,
-        group_size: int,
-    ):
+    def __init__(self, values: LogValues, shares: Tensor, settings: ScIDPMs):
         super().__init__()
+        n_hidden = settings.n_hidden
         self.values = values
         self.register_buffer("shares", shares.float())
         n_genes = len(values.gene_mean)
-        self.group_size = min(group_size, n_genes)
+        self.group_size = min(settings.group_size, n_genes)
         n_groups = math.ceil(n_genes / self.group_size)
         n_inputs = N_GENE_INPUTS * self.group_size
         self.encoder = nn.Parameter(torch.randn(n_groups, n_inputs, n_hidden) / math.sqrt(n_inputs))
         self.encoder_bias = nn.Parameter(torch.randn(n_groups, n_hidden))
         self.time = TimeEmbedding(n_hidden)
-        self.blocks = nn.ModuleList(GatedAttentionBlock(n_hidden, n_heads) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(GatedAttentionBlock(n_hidden, settings.n_heads) for _ in range(settings.n_layers))
         self.hidden = nn.Linear(n_hidden, n_hidden)
         self.decoder = nn.Parameter(torch.zeros(n_groups, n_hidden, self.group_size))
 
@@ -204,8 +195,7 @@ class ScIDPMs(TorchBaseline):
         self._shares = signal_shares(self.n_levels, self.noise_schedule)
 
     def _network(self, cells: Cells) -> ScIDPMsNetwork:
-        sizes = self.n_hidden, self.n_layers, self.n_heads, self.group_size
-        return ScIDPMsNetwork(LogValues(cells, _standard_scores), self._shares, *sizes)
+        return ScIDPMsNetwork(LogValues(cells, _standard_scores), self._shares, self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network

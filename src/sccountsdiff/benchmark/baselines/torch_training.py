@@ -184,7 +184,7 @@ class TorchBaseline(Baseline):
             yield self._fill(batch, sites_of_batch, generator).float().cpu().numpy()
 
     def _loader(self, cells: Cells, shuffle: bool) -> DataLoader:
-        """Whole batches by index, which is much faster than collating cells one by one."""
+        """Batches that are taken from the tensors by index, much faster than collating cells one by one."""
         tensors = [torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)]
         data = TensorDataset(*tensors, *self.coder(cells.covariates))
         order = RandomSampler(data) if shuffle else SequentialSampler(data)

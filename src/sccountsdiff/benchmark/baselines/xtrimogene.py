@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
@@ -72,14 +72,9 @@ class XTrimoGene(MaskedAutoEncoder):
     n_decoder_layers: int = 1
     n_bins: int = 100
     dropout: float = 0.0
-    batch_size: int = 64
-    lr: float = 3e-3
-    ema_decay: float | None = 0.98
     max_steps: int | None = 700
 
     name = "xtrimogene"
-    group = "specialised"
-    uses_mask = True
 
     def _network(self, cells: Cells) -> Network:
         encoder = Encoder(cells.counts.shape[1], self.n_hidden, self.n_heads, self.n_layers, self.n_bins, self.dropout)
@@ -93,22 +88,16 @@ class XTrimoGene(MaskedAutoEncoder):
         return self.network.values.decode(predicted, batch.counts, batch.observed)
 
 
-class HiddenExpression(Network):
+class HiddenExpression(HidingNetwork):
     """Encoder of expressed genes, decoder of all genes, and the loss at hidden entries."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder, values: LogValues, hidden_shares: tuple[float, ...]):
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.values = values
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        super().__init__(values, hidden_shares)
+        self.encoder, self.decoder = encoder, decoder
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Mean squared error at hidden entries."""
-        hidden = hide(batch.observed, self.hidden_shares)
-        observed = batch.observed & ~hidden
-        errors = (self(batch.counts, observed) - self.values(batch.counts, observed)).square()
-        return (errors * hidden).sum() / hidden.sum().clamp(min=1)
+    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Of all entries, (cells, genes)."""
+        return self(counts, observed) - self.values(counts, observed), hidden
 
     def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Predicted values of all entries, (cells, genes)."""

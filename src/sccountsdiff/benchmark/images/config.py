@@ -91,7 +91,9 @@ class ImageConfig:
 CONFIGS: dict[str, ImageConfig] = {}
 """The paper's settings, and small ones for quick runs, by name: those that each image set registers."""
 
-SMALL = {"dropout": 0.0, "layers_per_block": 1, "ema_decay": 0.999, "n_warmup_steps": 50, "lr_final": 0.02}
+SMALL = {
+    "layers_per_block": 1, "dropout": 0.0, "n_warmup_steps": 50, "lr_final": 0.02, "ema_decay": 0.999, "n_sampling_steps": 30
+}  # fmt: skip
 """What small networks have in common that train for minutes."""
 
 

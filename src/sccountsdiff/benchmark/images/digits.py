@@ -13,15 +13,7 @@ from sccountsdiff.benchmark.optional import optional_import
 N_TRAIN = 1500
 
 DIGITS_CONFIG = ImageConfig(
-    "digits",
-    channels=(24, 48),
-    batch_size=64,
-    flip=False,
-    lr=2e-3,
-    n_steps=1200,
-    evaluate_every=300,
-    n_sampling_steps=30,
-    **SMALL,
+    "digits", channels=(24, 48), batch_size=64, flip=False, lr=2e-3, n_steps=1200, evaluate_every=300, **SMALL
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -78,11 +77,10 @@ def generate(
     model.eval()
     blocks = []
     n_blocks = -(-n // batch_size)
-    with tqdm(total=n_blocks * len(walk), desc="Sampling") if progress else nullcontext() as bar:
+    with tqdm(total=n_blocks * len(walk), desc="Sampling", disable=not progress) as bar:
 
         def watch(move: Move, x: Tensor) -> None:
-            if bar is not None:
-                bar.update()
+            bar.update()
             if on_move is not None:
                 on_move(move, x)
 

@@ -1,4 +1,4 @@
-"""What a network has to beat: predictions that look at no other pixel."""
+"""Losses of predictions from single pixels, with which that of the network is compared."""
 
 from __future__ import annotations
 

@@ -18,15 +18,11 @@ ALONE = {"sync_on_compute": False}
 """Where several processes train together, one of them scores: it must not wait for the others."""
 
 
-class _AsIs(nn.Module):
+def _identity(num_features: int) -> nn.Module:
     """Hands features on: they are computed once, for both metrics."""
-
-    def __init__(self, num_features: int):
-        super().__init__()
-        self.num_features = num_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+    module = nn.Identity()
+    module.num_features = num_features  # torchmetrics asks for it
+    return module
 
 
 class ImageEvaluator:
@@ -77,7 +73,7 @@ class ImageEvaluator:
 
     def _update(self, features: Tensor, *, real: bool) -> None:
         if self.frechet is None:
-            feature = _AsIs(features.shape[1])
+            feature = _identity(features.shape[1])
             fid = optional_import("torchmetrics.image.fid", "Scoring images", "images")
             self.frechet = fid.FrechetInceptionDistance(feature, reset_real_features=False, **ALONE)
             self.frechet.to(self.device).set_dtype(torch.float64)
@@ -137,7 +133,7 @@ def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:
         warnings.simplefilter("ignore")
         metric = (
             optional_import("torchmetrics.image.inception", "Scoring images", "images")
-            .InceptionScore(_AsIs(logits.shape[1]), splits=n_splits, **ALONE)
+            .InceptionScore(_identity(logits.shape[1]), splits=n_splits, **ALONE)
             .to(logits.device)
         )
         metric.set_dtype(torch.float64)

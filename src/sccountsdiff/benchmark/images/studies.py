@@ -134,13 +134,8 @@ def compare(
         images = generate(model, wanted, guidance=guidance, attrition=trial.attrition, **generate_kwargs)
         if on_images is not None:
             on_images(trial, images)
-        row = {
-            "schedule": model.config.schedule,
-            "guidance": "uncond" if unconditional else guidance,
-            "attrition": trial.attrition,
-            "n_images": n_images,
-            **evaluator.score(images),
-        }
+        keys = {"schedule": model.config.schedule, "guidance": "uncond" if unconditional else guidance}
+        row = {**keys, "attrition": trial.attrition, "n_images": n_images, **evaluator.score(images)}
         if classifier is not None and not unconditional:
             row["agreement"] = classifier.agreement(images, wanted)
         rows.append(row)

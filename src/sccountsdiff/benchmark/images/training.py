@@ -140,7 +140,7 @@ def train(
     save_config(config, output / "config.yaml")
     evaluate_every = min(config.evaluate_every, config.n_steps)
     # In this order: an evaluation ends before the averaged weights are put away again, and a checkpoint is written after
-    # the average has seen the step.
+    # the step has entered the average.
     callbacks = [
         History(output / "history.csv", evaluate),
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP
+from sccountsdiff.benchmark.simulated.networks import CountModel
 from sccountsdiff.diffusion import (
     NOISED,
     Fisher,
@@ -45,8 +45,7 @@ class CountsDiffusion(CountModel):
     """
 
     def __init__(self, counts: Tensor, n_hidden: int, *, known_decay: bool = True):
-        n_dimensions = counts.shape[1]
-        super().__init__(counts, TimeMLP(n_dimensions, n_dimensions, n_hidden))
+        super().__init__(counts, n_hidden)
         self.schedule = Fisher()
         self.known_decay = known_decay
         self.register_buffer("sd", counts.std(0).clamp_min(1e-6))
@@ -67,8 +66,7 @@ class CountsDiffusion(CountModel):
     @torch.no_grad()
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
-        empty = torch.zeros((n, len(self.sd)), device=self.sd.device, dtype=self.sd.dtype)
-        return draw_counts(self.predict, empty, n_steps, "random", generator)
+        return draw_counts(self.predict, self.empty(n), n_steps, "random", generator)
 
 
 def draw_counts(

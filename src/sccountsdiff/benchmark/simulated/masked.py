@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.benchmark.masked_diffusion import MASK, sample_masked
-from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP
+from sccountsdiff.benchmark.simulated.networks import CountModel
 from sccountsdiff.diffusion import reverse_walk
 
 MAX_CLASSES = 64
@@ -42,8 +42,7 @@ class MaskedDiffusion(CountModel):
         if max_classes < 2:
             raise ValueError(f"`max_classes` must be at least 2, not {max_classes}.")
         self.n_classes = min(int(counts.max()) + 1, max_classes)
-        n_dimensions = counts.shape[1]
-        super().__init__(counts, TimeMLP(2 * n_dimensions, n_dimensions * self.n_classes, n_hidden))
+        super().__init__(counts, n_hidden, n_inputs=2, n_outputs=self.n_classes)
         self.register_buffer("tail", counts[counts >= self.n_classes - 1])
 
     def log_law(self, x: Tensor, is_masked: Tensor, t: Tensor) -> Tensor:
@@ -62,8 +61,7 @@ class MaskedDiffusion(CountModel):
     @torch.no_grad()
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
-        empty = torch.zeros((n, len(self.log_mean)), device=self.log_mean.device, dtype=self.log_mean.dtype)
-        counts = unmask(self.log_law, empty, n_steps, generator)
+        counts = unmask(self.log_law, self.empty(n), n_steps, generator)
         is_tail = counts == self.n_classes - 1
         chosen = torch.randint(len(self.tail), (int(is_tail.sum()),), generator=generator, device=counts.device)
         counts[is_tail] = self.tail[chosen]

@@ -101,7 +101,7 @@ def rounding_study(n: int = 20_000, n_steps: tuple[int, ...] = (20, 200), seed: 
     """
     rows, samples = [], {}
     for name, regime in REGIMES.items():
-        # The quantiles of the law at the middle of each of n equal shares: its best sample of that size.
+        # Quantiles at the middle of n equal shares: the sample of that size that is closest to the law.
         ideal = regime.law.ppf((np.arange(n) + 0.5) / n)
         for steps in n_steps:
             for rounding in ROUNDINGS:
