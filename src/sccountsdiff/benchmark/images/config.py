@@ -124,7 +124,7 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     """
     changes = {name: value for name, value in changes.items() if value is not None}
     if Path(source).suffix not in (".yaml", ".yml"):
-        return dataclasses.replace(_named(str(source)), **changes)
+        return dataclasses.replace(_named_config(str(source)), **changes)
     yaml = optional_import("yaml", "Reading settings", "images")
     settings = yaml.safe_load(Path(source).read_text()) or {}
     if not isinstance(settings, dict):
@@ -135,7 +135,7 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
         raise ValueError(f"{source} has unknown settings: {', '.join(sorted(unknown))}.")
     if base is None:
         return ImageConfig(**settings | changes)
-    return dataclasses.replace(_named(base), **settings | changes)
+    return dataclasses.replace(_named_config(base), **settings | changes)
 
 
 def save_config(config: ImageConfig, path: str | Path) -> None:
@@ -160,7 +160,7 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
-def _named(name: str) -> ImageConfig:
+def _named_config(name: str) -> ImageConfig:
     if name not in CONFIGS:
         raise KeyError(f"Unknown settings {name!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
     return CONFIGS[name]

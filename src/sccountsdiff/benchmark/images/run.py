@@ -20,7 +20,7 @@ from sccountsdiff.benchmark.images.inception import load_inception
 from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
-from sccountsdiff.benchmark.images.studies import STUDIES, SWEEPS, Trial
+from sccountsdiff.benchmark.images.studies import IMAGE_SWEEPS, STUDIES, Trial
 from sccountsdiff.benchmark.images.training import default_device, train
 
 logger = logging.getLogger("sccountsdiff")
@@ -120,7 +120,7 @@ def run_images(
         scores["agreement_real"] = classifier.agreement(*first_images(splits.heldout, len(splits.heldout)))
     scores["frechet_real"] = evaluator.score(first_images(splits.heldout, n_images)[0])["frechet"]
     scores.to_csv(output / "scores.csv", index=False)
-    for name, sweep in SWEEPS.items():
+    for name, sweep in IMAGE_SWEEPS.items():
         if name in run_studies:
             sweep(model, evaluator, splits.train, **drawn).to_csv(output / f"{name}.csv", index=False)
     return scores

@@ -210,10 +210,10 @@ def attrition(
     return compare(model, [Trial(1.0, value) for value in values], evaluator, data, **kwargs)
 
 
-SWEEPS = {"guidance": guidance, "attrition": attrition}
+IMAGE_SWEEPS = {"guidance": guidance, "attrition": attrition}
 """Studies of one trained model."""
 
-STUDIES = (*SWEEPS, "schedules")
+STUDIES = (*IMAGE_SWEEPS, "schedules")
 
 
 def schedules(
