@@ -1,5 +1,7 @@
 """DCA: likelihood, depth, what is learned."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,6 @@ from scipy.special import expit
 from scipy.stats import nbinom
 
 from sccountsdiff.benchmark.baselines.dca import DCA
-from sccountsdiff.benchmark.baselines.depth import batch_depth
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 SMALL = {"max_epochs": 40, "lr": 5e-3, "n_warmup_steps": 10}
@@ -37,7 +38,7 @@ def test_loss_is_the_zero_inflated_negative_binomial_of_scipy(low_rank, method):
     with torch.no_grad():
         loss = network.loss(batch).item()
         depth = (counts.sum(axis=1, keepdims=True) + 10) / (low_rank.train.X.mean(axis=0).sum() + 10)
-        h = network.encode(batch.counts, torch.as_tensor(depth))
+        h = network.encode(batch)
         mean = network.profile(h).double().numpy() * depth
         theta = np.log1p(np.exp(network.raw_dispersion(h).double().numpy())).clip(1e-4, 1e4)
         extra = expit(network.zero_logits(h).double().numpy())
@@ -45,28 +46,29 @@ def test_loss_is_the_zero_inflated_negative_binomial_of_scipy(low_rank, method):
     np.testing.assert_allclose(loss, -np.log(probability).mean(), rtol=1e-4)
 
 
-def test_input_of_the_network_is_standardised_and_does_not_know_the_depth(low_rank, method):
+def test_input_of_the_network_is_standardised_and_does_not_know_the_depth(low_rank, method, monkeypatch):
     network, counts = method.network, torch.as_tensor(low_rank.train.X)
-    seen = []
-    handle = network.body.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    inputs_of_body = []
+    handle = network.body.register_forward_pre_hook(lambda _, inputs: inputs_of_body.append(inputs[0]))
     everything = torch.ones_like(counts, dtype=torch.bool)
     with torch.no_grad():
-        network.encode(counts, batch_depth(counts, everything, network.mean))
-        network.encode(5 * counts, 5 * batch_depth(counts, everything, network.mean))
+        network.encode(batch_of(counts))
+        depth = network.values.depth(counts, everything)
+        monkeypatch.setattr(network.values, "depth", lambda counts, observed: 5 * depth)
+        network.encode(batch_of(5 * counts))
     handle.remove()
-    np.testing.assert_allclose(seen[0].mean(dim=0), 0.0, atol=1e-4)
-    np.testing.assert_allclose(seen[0].std(dim=0, correction=0), 1.0, rtol=1e-3)
-    torch.testing.assert_close(seen[1], seen[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(inputs_of_body[0].mean(dim=0), 0.0, atol=1e-4)
+    np.testing.assert_allclose(inputs_of_body[0].std(dim=0, correction=0), 1.0, rtol=1e-3)
+    torch.testing.assert_close(inputs_of_body[1], inputs_of_body[0], rtol=1e-4, atol=1e-4)
 
 
 def test_profiles_are_brought_to_the_observed_depth(low_rank, method):
     """Each cell's profile is multiplied by its observed total over what the profile expects there, both plus 10."""
     test, observed = low_rank.test, ~low_rank.sites
     counts = np.where(observed, test.X, 0)
-    mean = low_rank.train.X.mean(axis=0)
-    depth = (counts.sum(axis=1) + 10) / ((mean * observed).sum(axis=1) + 10)
+    batch = replace(batch_of(counts), observed=torch.as_tensor(observed))
     with torch.no_grad():
-        h = method.network.encode(torch.as_tensor(counts), torch.as_tensor(depth[:, None]))
+        h = method.network.encode(batch)
         profile = method.network.profile(h).numpy()
     factor = (counts.sum(axis=1) + 10) / ((profile * observed).sum(axis=1) + 10)
     expected = np.where(observed, test.X, profile * factor[:, None])
@@ -80,9 +82,7 @@ def test_the_mean_is_that_of_counts_without_extra_zeros():
     counts[rng.random(counts.shape) < 1 / 3] = 0
     method = DCA(n_hidden=(8,), max_epochs=30, lr=2e-2, n_warmup_steps=10, patience=None).fit(AnnData(counts))
     with torch.no_grad():
-        batch = batch_of(counts)
-        depth = torch.ones(200, 1)
-        profile = method.network.profile(method.network.encode(batch.counts, depth)).numpy()
+        profile = method.network.profile(method.network.encode(batch_of(counts))).numpy()
     assert 18 < profile.mean() < 23, "13.3 would count the zeros"
 
 

@@ -1,6 +1,31 @@
-import numpy as np
+"""Depth of arrays and of tensors."""
 
-from sccountsdiff.benchmark.baselines.depth import depth_factor
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from anndata import AnnData
+
+from sccountsdiff.benchmark.baselines.depth import batch_depth, depth_factor
+
+
+@pytest.fixture(scope="module")
+def cells():
+    rng = np.random.default_rng(0)
+    obs = pd.DataFrame({"type": rng.choice(["x", "y"], 50), "age": rng.normal(40, 9, 50)}, index=map(str, range(50)))
+    return AnnData(rng.poisson(3, (50, 4)).astype(np.float32), obs=obs)
+
+
+@pytest.mark.parametrize("pseudo_count", [10.0, 0.0])
+def test_depth_of_tensors_is_that_of_arrays(cells, pseudo_count):
+    rng = np.random.default_rng(0)
+    observed = rng.random(cells.shape) < 0.5
+    observed[0] = False
+    for expected in (rng.random(4), rng.random(cells.shape)):
+        tensors = [torch.as_tensor(x) for x in (cells.X, observed, expected)]
+        depth = batch_depth(*tensors, pseudo_count)
+        np.testing.assert_allclose(depth, depth_factor(cells.X, observed, expected, pseudo_count), rtol=1e-5)
+        assert depth[0] == 1
 
 
 def test_exact_without_a_pseudo_count_and_only_observed_entries_count():

@@ -61,7 +61,7 @@ def test_hidden_entries_are_gaps_in_a_scaled_table(package, cells):
     np.testing.assert_array_equal(answer, np.broadcast_to(np.where(sites, 7, cells.X[30:]), (2, 10, 4)))
 
 
-def test_entries_that_are_not_believed_are_gaps_too(package, cells):
+def test_entries_that_are_missing_are_gaps_too(package, cells):
     observed = np.ones((40, 4), dtype=bool)
     observed[5, 2] = False
     method = ForestDiffusion().fit(cells, observed=observed)

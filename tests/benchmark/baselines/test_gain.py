@@ -1,11 +1,11 @@
-"""GAIN: hints, the losses of both players, the scale of the counts, what is learned."""
+"""GAIN: hints, the losses of both networks, the scale of the counts, what is learned."""
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import log_expit
 
-from sccountsdiff.benchmark.baselines.gain import DISCRIMINATOR, GAIN, GENERATOR, discriminator_loss, generator_loss
+from sccountsdiff.benchmark.baselines.gain import GAIN, discriminator_loss, generator_loss
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 SMALL = {"n_hidden": 64, "lr": 5e-3, "n_warmup_steps": 10, "batch_size": 32}
@@ -35,85 +35,85 @@ def test_beats_the_mean(low_rank, method):
 
 def test_hints_are_given_at_their_rate_and_only_where_entries_are_observed(method):
     torch.manual_seed(0)
-    mask = torch.rand(200, 300) < 0.4
-    hint = method.network.hint(mask)
+    observed = torch.rand(200, 300) < 0.4
+    hint = method.network.hint(observed)
     assert set(hint.unique().tolist()) == {0.0, 1.0}
-    assert (hint[~mask] == 0).all()
-    n = int(mask.sum())
-    assert abs(hint[mask].mean() - 0.9) < 4 * np.sqrt(0.9 * 0.1 / n)
+    assert (hint[~observed] == 0).all()
+    n = int(observed.sum())
+    assert abs(hint[observed].mean() - 0.9) < 4 * np.sqrt(0.9 * 0.1 / n)
 
 
-def test_losses_of_both_players_in_closed_form():
+def test_losses_of_both_networks_in_closed_form():
     rng = np.random.default_rng(0)
-    logits, mask = rng.normal(0, 3, (7, 5)), rng.random((7, 5)) < 0.6
-    cross_entropy = -np.mean(np.where(mask, log_expit(logits), log_expit(-logits)))
-    fooled = -np.mean(np.where(mask, 0, log_expit(logits)))
-    tensors = torch.as_tensor(logits), torch.as_tensor(mask)
+    logits, observed = rng.normal(0, 3, (7, 5)), rng.random((7, 5)) < 0.6
+    cross_entropy = -np.mean(np.where(observed, log_expit(logits), log_expit(-logits)))
+    fooled = -np.mean(np.where(observed, 0, log_expit(logits)))
+    tensors = torch.as_tensor(logits), torch.as_tensor(observed)
     np.testing.assert_allclose(discriminator_loss(tensors[0].float(), tensors[1]).item(), cross_entropy, rtol=1e-5)
     np.testing.assert_allclose(generator_loss(*tensors).item(), fooled, rtol=1e-6)
-    # The best discriminator of masks that look alike says the share of observed entries.
-    share = torch.full((7, 5), float(mask.mean()))
-    best = -(mask.mean() * np.log(mask.mean()) + (1 - mask.mean()) * np.log(1 - mask.mean()))
+    # The best discriminator of entries that look alike says the share of observed entries.
+    share = torch.full((7, 5), float(observed.mean()))
+    best = -(observed.mean() * np.log(observed.mean()) + (1 - observed.mean()) * np.log(1 - observed.mean()))
     np.testing.assert_allclose(discriminator_loss(torch.logit(share), tensors[1]).item(), best, rtol=1e-5)
 
 
 def test_observed_entries_are_not_in_the_adversarial_loss():
     logits = torch.randn(6, 4, requires_grad=True)
-    mask = torch.rand(6, 4) < 0.5
-    generator_loss(logits, mask).backward()
-    assert (logits.grad[mask] == 0).all() and (logits.grad[~mask] < 0).all()
+    observed = torch.rand(6, 4) < 0.5
+    generator_loss(logits, observed).backward()
+    assert (logits.grad[observed] == 0).all() and (logits.grad[~observed] < 0).all()
 
 
-def test_reconstruction_reads_visible_entries_only(method, batch, monkeypatch):
+def test_reconstruction_reads_observed_entries_only(method, batch, monkeypatch):
     """The generator's loss is the adversarial one plus 100 times the squared error at what it saw."""
     network = method.network.train()
-    seen = {}
+    shown = {}
 
-    def generate(values, mask, noise):
-        seen.update(values=values, mask=mask)
-        return torch.where(mask, values + 0.1, values + 7.0)
+    def generate(values, observed, noise):
+        shown.update(values=values, observed=observed)
+        return torch.where(observed, values + 0.1, values + 7.0)
 
     monkeypatch.setattr(network, "generate", generate)
-    monkeypatch.setattr(network, "discriminate", lambda filled, hint: seen.update(filled=filled) or 0 * filled)
-    loss = network.loss(batch, GENERATOR)
-    adversarial = np.log(2) * (~seen["mask"]).float().mean().item()
+    monkeypatch.setattr(network, "discriminate", lambda filled, observed: shown.update(filled=filled) or 0 * filled)
+    loss = network.loss(batch)
+    adversarial = np.log(2) * (~shown["observed"]).float().mean().item()
     np.testing.assert_allclose(loss.item(), adversarial + 100 * 0.1**2, rtol=1e-4)
-    assert torch.equal(seen["filled"][seen["mask"]], seen["values"][seen["mask"]]), "observed entries are kept"
-    assert not (seen["mask"] & ~batch.observed).any(), "what is not observed is never shown"
-    np.testing.assert_allclose(network.loss(batch, DISCRIMINATOR).item(), np.log(2), rtol=1e-5)
+    assert torch.equal(shown["filled"][shown["observed"]], shown["values"][shown["observed"]]), (
+        "observed entries are kept"
+    )
+    assert not (shown["observed"] & ~batch.observed).any(), "what is not observed is never shown"
+    np.testing.assert_allclose(network.discriminator_objective(batch).item(), np.log(2), rtol=1e-5)
     network.eval()
-    np.testing.assert_allclose(network.loss(batch, GENERATOR).item(), 49.0, rtol=1e-4)
+    np.testing.assert_allclose(network.loss(batch).item(), 49.0, rtol=1e-4)
 
 
 def test_counts_that_are_not_observed_have_no_influence(method, batch):
     disturbed = batch_of(torch.where(batch.observed, batch.counts, 1000.0), batch.observed)
-    for player in (DISCRIMINATOR, GENERATOR):
+    for _, objective in method.network.train().objectives():
         losses = []
         for cells in (batch, disturbed):
             torch.manual_seed(0)
-            losses.append(method.network.train().loss(cells, player).item())
+            losses.append(objective(cells).item())
         assert losses[0] == losses[1]
     method.network.eval()
 
 
 def test_a_batch_with_everything_missing_has_a_loss(method, batch):
     network = method.network.train()
-    for player in (DISCRIMINATOR, GENERATOR):
-        loss = network.loss(batch_of(batch.counts, torch.zeros_like(batch.observed)), player)
+    for _, objective in network.objectives():
+        loss = objective(batch_of(batch.counts, torch.zeros_like(batch.observed)))
         assert torch.isfinite(loss) and loss > 0
     network.eval()
 
 
 def test_scale_is_undone(method, low_rank):
-    network = method.network
-    counts = torch.as_tensor(low_rank.train.X)
+    scale, counts = method.network.values, torch.as_tensor(low_rank.train.X)
     everything = torch.ones_like(counts, dtype=torch.bool)
-    depth = network.depth(counts, everything)
-    values = network.scale(counts, depth)
-    np.testing.assert_allclose(network.unscale(values, depth), counts, rtol=1e-3, atol=1e-4)
+    values = scale(counts, everything)
+    np.testing.assert_allclose(scale.decode(values, counts, everything), counts, rtol=1e-3, atol=1e-4)
     assert values.min() == 0
     np.testing.assert_allclose(values.amax(dim=0), 1.0, rtol=1e-5)  # each gene has its highest value somewhere
-    assert (network.unscale(torch.full_like(values, -3.0), depth) == 0).all()
+    assert (scale.decode(torch.full_like(values, -3.0), counts, everything) == 0).all()
 
 
 def test_answers_follow_the_depth(method, low_rank):
@@ -132,7 +132,7 @@ def test_training_on_cells_with_gaps(low_rank):
     observed = rng.random(low_rank.train.shape) < 0.8
     method = GAIN(max_epochs=2, **SMALL).fit(low_rank.train, observed=observed)
     expected = np.mean(low_rank.train.X, axis=0, where=observed)
-    np.testing.assert_allclose(method.network.mean, expected, rtol=1e-5)
+    np.testing.assert_allclose(method.network.values.gene_mean, expected, rtol=1e-5)
     answer = method.impute(low_rank.test, low_rank.sites, observed=rng.random(low_rank.test.shape) < 0.8)
     assert np.isfinite(answer).all()
 

@@ -172,10 +172,10 @@ def test_answers_do_not_explode(transform):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_factors": 0}, "n_factors must be at least 1"),
-        ({"n_rounds": 0}, "n_rounds must be at least 1"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"transform": "square"}, "transform must be 'sqrt' or 'log'"),
+        ({"n_factors": 0}, "`n_factors` must be a whole number of at least 1"),
+        ({"n_rounds": 0}, "`n_rounds` must be a whole number of at least 1"),
+        ({"batch_size": 0}, "`batch_size` must be a whole number of at least 1"),
+        ({"transform": "square"}, "`transform` must be 'sqrt' or 'log'"),
     ],
 )
 def test_settings_are_checked(low_rank, settings, message):

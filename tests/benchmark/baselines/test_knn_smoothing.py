@@ -68,5 +68,5 @@ def test_few_cells_silent_genes_and_nothing_observed(low_rank):
     np.testing.assert_allclose(method.impute(test, np.ones_like(sites)), train.X.mean(axis=0)[None], rtol=1e-5)
     nothing = AnnData(np.zeros((5, 4)))
     assert (KNNSmoothing(pseudo_count=0).fit(nothing).impute(nothing, np.eye(5, 4, dtype=bool)) == 0).all()
-    with pytest.raises(ValueError, match="n_neighbors must be at least 1"):
+    with pytest.raises(ValueError, match="`n_neighbors` must be a whole number of at least 1"):
         KNNSmoothing(n_neighbors=0).fit(train)

@@ -41,7 +41,7 @@ def test_regression_finds_a_linear_law_and_undoes_the_transforms():
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_entries_that_are_not_believed_are_not_learned_from(low_rank, method):
+def test_entries_that_are_missing_are_not_learned_from(low_rank, method):
     train, test, sites = low_rank.train[:80, :12].copy(), low_rank.test[:20, :12], low_rank.sites[:20, :12]
     observed = np.random.default_rng(1).random(train.shape) < 0.8
     spoiled = train.copy()

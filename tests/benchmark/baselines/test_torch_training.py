@@ -1,4 +1,4 @@
-"""The training loop that all torch baselines share, and their covariates."""
+"""The training loop that all torch baselines share."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,27 +10,34 @@ import torch
 from anndata import AnnData
 from torch import nn
 
-from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder, CovariateEmbedding
-from sccountsdiff.benchmark.baselines.depth import batch_depth, depth_factor
 from sccountsdiff.benchmark.baselines.torch_training import Network, TorchBaseline
 
 
 class Scalars(Network):
-    """Some numbers as parameters, and the batches that were seen."""
+    """Some numbers as parameters, and the batches of the training."""
 
-    def __init__(self, loss, n_players=1):
+    def __init__(self, loss, first_loss=None):
         super().__init__()
         self.a, self.b = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(()))
-        self._loss, self.n_players, self.seen, self.path = loss, n_players, [], []
+        self._loss, self._first_loss, self.batches, self.path = loss, first_loss, [], []
 
-    def players(self):
-        return [list(self.parameters())] if self.n_players == 1 else [[self.a], [self.b]]
+    def objectives(self):
+        if self._first_loss is None:
+            return super().objectives()
+        return [([self.a], self.first_loss), ([self.b], self.loss)]
 
-    def loss(self, batch, player=0):
+    def loss(self, batch):
+        self.note(batch, "loss")
+        return self._loss(self, batch)
+
+    def first_loss(self, batch):
+        self.note(batch, "first_loss")
+        return self._first_loss(self, batch)
+
+    def note(self, batch, objective):
         if self.training:
-            self.seen.append(batch)
-            self.path.append((player, self.a.item(), self.b.item()))
-        return self._loss(self, batch, player)
+            self.batches.append(batch)
+            self.path.append((objective, self.a.item(), self.b.item()))
 
 
 @dataclass(eq=False)
@@ -38,7 +45,7 @@ class Probe(TorchBaseline):
     """A method whose network has a loss that the test writes."""
 
     loss: Any = None
-    n_players: int = 1
+    first_loss: Any = None
     max_epochs: int = 4
     batch_size: int = 20
     n_warmup_steps: int = 0
@@ -50,7 +57,7 @@ class Probe(TorchBaseline):
     uses_mask: ClassVar[bool] = True
 
     def _network(self, cells):
-        return Scalars(self.loss, self.n_players)
+        return Scalars(self.loss, self.first_loss)
 
     def _fill(self, batch, sites, generator):
         assert generator.device == batch.counts.device == sites.device == self.network.a.device
@@ -59,11 +66,11 @@ class Probe(TorchBaseline):
         return total + torch.rand(sites.shape, generator=generator) if self.loss is noise else total
 
 
-def noise(network, batch, player):
+def noise(network, batch):
     return torch.rand(()) + 0 * network.a
 
 
-def steady(network, batch, player):
+def steady(network, batch):
     """Adam makes steps of exactly its learning rate, downwards."""
     return network.a + network.b
 
@@ -82,7 +89,7 @@ def test_validation_has_the_same_random_numbers_in_every_epoch_and_training_has_
 
 
 def test_best_weights_stay_and_training_stops(cells):
-    def loss(network, batch, player):
+    def loss(network, batch):
         return -network.a if network.training else (network.a - 0.5) ** 2
 
     method = Probe(loss=loss, lr=0.05, max_epochs=50, patience=3).fit(cells)  # 3 batches: a rises by 0.15 an epoch
@@ -97,16 +104,16 @@ def test_best_weights_stay_and_training_stops(cells):
 
 
 def test_held_out_cells_are_never_trained_on(cells):
-    used = Probe(loss=steady, validation_share=0.4).fit(cells).network.seen
+    used = Probe(loss=steady, validation_share=0.4).fit(cells).network.batches
     shown = torch.cat([batch.counts for batch in used[:2]])
     assert len(shown) == 30 and sum(map(len, used)) == 4 * 30
     later = torch.cat([batch.counts for batch in used[-2:]])
     assert sorted(shown.tolist()) == sorted(later.tolist()), "the same cells in every epoch"
     assert {tuple(cell) for cell in shown.tolist()} < {tuple(cell) for cell in cells.X.tolist()}
-    everything = Probe(loss=steady, patience=None).fit(cells).network.seen
+    everything = Probe(loss=steady, patience=None).fit(cells).network.batches
     assert sum(map(len, everything)) == 4 * 50
     few = Probe(loss=steady, ema_decay=0.9).fit(cells[:5])
-    assert sum(map(len, few.network.seen)) == 4 * 5, "too few cells to hold one out"
+    assert sum(map(len, few.network.batches)) == 4 * 5, "too few cells to hold one out"
 
 
 def test_average_of_the_weights(cells):
@@ -123,7 +130,7 @@ def test_average_of_the_weights(cells):
 def test_warm_up_clipping_and_decay(cells):
     gradients = []
 
-    def steep(network, batch, player):
+    def steep(network, batch):
         if network.a.grad is not None:
             gradients.append([network.a.grad.item(), network.b.grad.item()])
         return 30 * network.a + 40 * network.b
@@ -139,40 +146,40 @@ def test_warm_up_clipping_and_decay(cells):
             nn.init.ones_(network.a)
             return network
 
-    still = Decaying(loss=lambda network, batch, player: 0 * network.a, lr=0.1, weight_decay=0.5, patience=None)
+    still = Decaying(loss=lambda network, batch: 0 * network.a, lr=0.1, weight_decay=0.5, patience=None)
     assert still.fit(cells).network.a.item() == pytest.approx((1 - 0.1 * 0.5) ** 12, rel=1e-4)
 
 
-def test_players_move_in_turns_and_each_moves_only_its_own_parameters(cells):
-    def loss(network, batch, player):
-        a, b = network.a, network.b
-        return (a - 1) ** 2 + (b - 5) ** 2 if player == 0 else (b + 1) ** 2 + (a - 7) ** 2
-
-    game = {"loss": loss, "n_players": 2, "lr": 0.1}
+def test_objectives_take_turns_and_each_changes_only_its_own_parameters(cells):
+    game = {
+        "first_loss": lambda network, batch: (network.a - 1) ** 2 + (network.b - 5) ** 2,
+        "loss": lambda network, batch: (network.b + 1) ** 2 + (network.a - 7) ** 2,
+        "lr": 0.1,
+    }
     method = Probe(**game, max_epochs=40, patience=None).fit(cells)
     assert method.network.a.item() == pytest.approx(1, abs=0.05)
     assert method.network.b.item() == pytest.approx(-1, abs=0.05)
-    players, a, b = map(np.array, zip(*method.network.path, strict=True))
-    assert players.tolist() == [0, 1] * 120
-    assert (a[1::2] != a[::2])[:20].all() and (b[1::2] == b[::2]).all(), "only the first moves before the second"
+    objectives, a, b = map(np.array, zip(*method.network.path, strict=True))
+    assert objectives.tolist() == ["first_loss", "loss"] * 120
+    assert (a[1::2] != a[::2])[:20].all() and (b[1::2] == b[::2]).all(), "only the first steps before the second"
 
     short = Probe(**game, n_warmup_steps=6, patience=None).fit(cells).network
-    a, b = np.array([values for player, *values in short.path if player == 0]).T
-    for steps in (np.diff(a)[:3], -np.diff(b)[:3]):  # warm-up counts batches, not the steps of all players
+    a, b = np.array([values for objective, *values in short.path if objective == "first_loss"]).T
+    for steps in (np.diff(a)[:3], -np.diff(b)[:3]):  # warm-up counts batches, not the steps of all optimisers
         np.testing.assert_allclose(steps, 0.1 * np.array([1, 2, 3]) / 6, rtol=0.1)
     held_out = Probe(**game).fit(cells)
-    assert held_out.history["validation_loss"].iloc[0] > 30, "the loss of the last player, who wants a = 7"
+    assert held_out.history["validation_loss"].iloc[0] > 30, "the last loss, which is least at a = 7"
     assert np.isfinite(held_out.history.to_numpy()).all()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_is_an_error(cells, bad):
     with pytest.raises(RuntimeError, match="training loss is (nan|inf)"):
-        Probe(loss=lambda network, batch, player: network.a + bad).fit(cells)
+        Probe(loss=lambda network, batch: network.a + bad).fit(cells)
 
 
 def test_seeds_decide_training_and_leave_the_global_stream_alone(cells):
-    def loss(network, batch, player):
+    def loss(network, batch):
         return (network.a - batch.counts.mean() - torch.rand(())) ** 2
 
     torch.manual_seed(1)
@@ -188,7 +195,7 @@ def test_batches_are_the_cells(cells):
     observed = np.random.default_rng(0).random(cells.shape) < 0.7
     method = Probe(loss=steady, batch_size=7, max_epochs=1, patience=None)
     method.fit(cells, observed=observed, covariates=["type", "age"])
-    batches = method.network.seen
+    batches = method.network.batches
     assert [len(batch) for batch in batches] == [7] * 7, "a last batch of one cell is left out"
     codes, scores, unseen = method.coder(cells.obs)
     rows = np.column_stack([np.where(observed, cells.X, 0), observed, codes, scores, unseen])
@@ -236,46 +243,3 @@ def test_only_one_device_is_used_by_default(cells, monkeypatch):
     monkeypatch.setattr(pl, "Trainer", lambda **kwargs: asked.update(kwargs) or trainer(**kwargs))
     Probe(loss=steady, max_epochs=1).fit(cells)
     assert asked["devices"] == 1
-
-
-def test_covariates_are_coded_as_in_training():
-    train = pd.DataFrame({"type": ["b", "a", "b"], "batch": [3, 1, 1], "age": [1.0, 2.0, 6.0], "flat": [0.1] * 3})
-    coder = CovariateCoder.fit(train)
-    codes, scores, unseen = coder(train)
-    assert codes.tolist() == [[1, 1], [0, 0], [1, 0]] and codes.dtype == torch.long
-    np.testing.assert_allclose(scores[:, 0].mean(), 0, atol=1e-6)
-    np.testing.assert_allclose(scores[:, 0].std(correction=0), 1, rtol=1e-6)
-    assert not unseen.any()
-
-    test = pd.DataFrame({"type": ["new", "a"], "batch": [1, 7], "age": [3.0, 3.0], "flat": [0.1, 0.3]})
-    codes, scores, unseen = coder(test)
-    assert codes.tolist() == [[0, 0], [0, 0]] and unseen.tolist() == [True, True]
-    np.testing.assert_allclose(scores, [[0, 0], [0, 0.2]], atol=1e-6)  # a constant is not blown up by rounding
-    assert [tuple(t.shape) for t in CovariateCoder.fit(train[[]])(test[[]])] == [(2, 0), (2, 0), (2,)]
-
-
-def test_embedding_is_a_sum_over_covariates_and_nothing_in_the_null_state():
-    torch.manual_seed(0)
-    embed = CovariateEmbedding([3, 2], 1, n_hidden=5)
-    codes, scores = torch.tensor([[0, 1], [2, 1], [2, 1]]), torch.tensor([[0.0], [2.0], [2.0]])
-    null = torch.tensor([False, False, True])
-    out = embed(codes, scores, null)
-    first, second = embed.categorical
-    weight = embed.continuous.weight[:, 0]
-    torch.testing.assert_close(out[0], first.weight[0] + second.weight[1])
-    torch.testing.assert_close(out[1], first.weight[2] + second.weight[1] + 2 * weight)
-    assert (out[2] == 0).all()
-    nothing = CovariateEmbedding([], 0, n_hidden=5)(torch.zeros(2, 0).long(), torch.zeros(2, 0), null[:2])
-    assert nothing.shape == (2, 5) and (nothing == 0).all()
-
-
-@pytest.mark.parametrize("pseudo_count", [10.0, 0.0])
-def test_depth_of_tensors_is_that_of_arrays(cells, pseudo_count):
-    rng = np.random.default_rng(0)
-    observed = rng.random(cells.shape) < 0.5
-    observed[0] = False
-    for expected in (rng.random(4), rng.random(cells.shape)):
-        tensors = [torch.as_tensor(x) for x in (cells.X, observed, expected)]
-        depth = batch_depth(*tensors, pseudo_count)
-        np.testing.assert_allclose(depth, depth_factor(cells.X, observed, expected, pseudo_count), rtol=1e-5)
-        assert depth[0] == 1

@@ -39,9 +39,9 @@ def test_cost_falls_with_sparsity():
         counts = torch.zeros(4, n_genes)
         counts[:, :n_expressed] = 3.0
         network = network_of(counts.numpy(), n_hidden=16, n_layers=2)
-        visible = torch.ones(4, n_genes, dtype=torch.bool)
+        observed = torch.ones(4, n_genes, dtype=torch.bool)
         with FlopCounterMode(display=False) as counter:
-            network(counts, visible)
+            network(counts, observed)
         of = counter.get_flop_counts()
         return tuple(sum(of[f"HiddenExpression.{part}"].values()) for part in ("encoder", "decoder"))
 
@@ -53,39 +53,39 @@ def test_cost_falls_with_sparsity():
 
 def test_zeros_and_hidden_genes_are_not_encoded(counts):
     network, x = network_of(counts), torch.as_tensor(counts)
-    visible = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    observed = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     seen = {}
     network.encoder.register_forward_pre_hook(lambda _, inputs: seen.update(zip("viw", inputs, strict=True)))
-    network(x, visible)
-    expected = (visible & (x > 0)).sum(dim=1)
+    network(x, observed)
+    expected = (observed & (x > 0)).sum(dim=1)
     assert seen["w"].sum(dim=1).equal(expected)
     assert seen["v"].shape[1] == expected.max()
     assert (seen["v"][seen["w"]] > 0).all()
 
 
-def test_hidden_values_do_not_leak_and_visible_ones_matter(counts):
+def test_hidden_values_do_not_leak_and_observed_ones_matter(counts):
     network, x = network_of(counts), torch.as_tensor(counts)
-    visible = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    answer = network(x, visible)
-    torch.testing.assert_close(network(torch.where(visible, x, 40.0), visible), answer)
-    # A visible zero is not the same as a hidden entry, and a count is not the same as another.
-    cell = int(((x == 0) & visible).any(dim=1).nonzero()[0])
-    gene = int(((x[cell] == 0) & visible[cell]).nonzero()[0])
-    less = visible.clone()
+    observed = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    answer = network(x, observed)
+    torch.testing.assert_close(network(torch.where(observed, x, 40.0), observed), answer)
+    # A observed zero is not the same as a hidden entry, and a count is not the same as another.
+    cell = int(((x == 0) & observed).any(dim=1).nonzero()[0])
+    gene = int(((x[cell] == 0) & observed[cell]).nonzero()[0])
+    less = observed.clone()
     less[cell, gene] = False
     assert (network(x, less) - answer)[cell].abs().max() > 1e-4
     more = x.clone()
     more[cell, gene] = 9.0
-    assert (network(more, visible) - answer)[cell].abs().min() > 0
+    assert (network(more, observed) - answer)[cell].abs().min() > 0
 
 
 def test_padding_changes_nothing(counts):
     """Cells alone and together with a cell that has many more expressed genes."""
     network, x = network_of(counts), torch.as_tensor(counts)
     x[0] = 5.0
-    visible = torch.ones(x.shape, dtype=torch.bool)
-    together = network(x, visible)
-    alone = torch.cat([network(x[i : i + 1], visible[i : i + 1]) for i in range(5)])
+    observed = torch.ones(x.shape, dtype=torch.bool)
+    together = network(x, observed)
+    alone = torch.cat([network(x[i : i + 1], observed[i : i + 1]) for i in range(5)])
     torch.testing.assert_close(alone, together[:5], rtol=1e-4, atol=1e-5)
 
 
@@ -130,8 +130,8 @@ def test_loss_is_the_error_at_hidden_entries_zeros_and_others(counts):
     """Not observed entries count for nothing; each hidden one as much as any other."""
     observed = np.random.default_rng(2).random(counts.shape) < 0.7
     network = network_of(np.where(observed, counts, 0), observed)
-    network.forward = lambda counts, visible: torch.zeros_like(counts)  # errors are the squared values then
-    network.values.forward = lambda counts, visible: counts
+    network.forward = lambda counts, observed: torch.zeros_like(counts)  # errors are the squared values then
+    network.values.forward = lambda counts, observed: counts
     losses = []
     for seed in range(100):
         torch.manual_seed(seed)

@@ -2,32 +2,12 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from sccountsdiff.benchmark.images import ImageDiffusion, generate, save_grid
-from sccountsdiff.benchmark.images.studies import attrition_grid, class_grid
+from sccountsdiff.benchmark.images import ImageDiffusion, generate
+from sccountsdiff.benchmark.images.generation import bounded
 from sccountsdiff.diffusion import Max, Prediction
-
-
-class Told(torch.nn.Module):
-    """In place of a network: every pixel is its class in the end, or 9 without one, whatever the state."""
-
-    condition = torch.nn.Module()
-
-    def forward(self, x, t, conditions, null):
-        value = torch.where(null, 9.0, conditions.float())[:, None, None, None]
-        return Prediction((value - x).clamp_min(1e-6).log())
-
-
-@pytest.fixture
-def told(tiny_config):
-    Told.condition.multi_label = False
-    model = ImageDiffusion(tiny_config, torch.ones(1, 8, 8), torch.ones(1, 8, 8), 16, tuple("0123456789"))
-    model.network = Told()
-    return model
 
 
 @pytest.mark.parametrize("attrition", [0.0, 0.3, Max(), torch.full((7,), 0.2)])
@@ -98,27 +78,7 @@ def test_sampling_leaves_the_model_as_it_was(tiny_run):
     model.eval()
 
 
-# Grids ----------------------------------------------------------------------------------------------------------------
-
-
-def test_grid_puts_every_image_in_its_place(tmp_path):
-    images = torch.arange(6, dtype=torch.uint8)[:, None, None, None].expand(6, 1, 2, 3) * 3
-    save_grid(images, tmp_path / "grid.png", 3, max_count=15, scale=4)
-    pixels = np.asarray(Image.open(tmp_path / "grid.png"))
-    assert pixels.shape == (2 * (8 + 4) + 4, 3 * (12 + 4) + 4, 3)
-    for number in range(6):
-        row, column = divmod(number, 3)
-        tile = pixels[4 + row * 12 : 12 + row * 12, 4 + column * 16 : 16 + column * 16]
-        assert (tile == number * 51).all()
-    assert (pixels[:4] == 255).all()
-
-
-def test_class_grid_asks_for_a_row_of_each_class(told, tmp_path):
-    images = class_grid(told, tmp_path / "grid.png", n_columns=3, n_steps=4)
-    assert images[:, 0, 0, 0].tolist() == np.repeat(np.arange(10), 3).tolist()
-    assert Image.open(tmp_path / "grid.png").height > 10 * 64
-
-
-def test_attrition_grid_has_the_same_classes_in_every_row(told, tmp_path):
-    images = attrition_grid(told, tmp_path / "grid.png", [0.0, 1.0], n_columns=4, n_steps=4)
-    assert images[:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 2
+def test_bounded_leaves_room_for_no_rounding_error_at_any_count():
+    x = torch.arange(256.0)[:, None]
+    y = bounded(lambda x, status, t: Prediction(torch.full_like(x, 50.0)), 255)(x, None, None).mean
+    assert (y <= 255 - x).all() and y[255] == 0 and (y > (255 - x) * 0.9999)[:-1].all()

@@ -1,9 +1,8 @@
-"""ALRA: low-rank approximation that gives zeros back where they belong."""
+"""ALRA: low-rank approximation of log counts, with the zeros of genes that are not expressed restored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
@@ -146,9 +145,9 @@ class ALRA(JointBaseline):
     rank: int | None = None
     quantile: float = 0.001
 
-    name: ClassVar[str] = "alra"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    denoises: ClassVar[bool] = True
+    name = "alra"
+    group = "specialised"
+    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.rank is not None and not 1 <= self.rank <= cells.counts.shape[1]:

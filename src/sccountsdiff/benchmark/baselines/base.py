@@ -4,64 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from scipy import sparse
 
+from sccountsdiff.benchmark.baselines.cells import Cells, boolean_matrix, read_counts
 from sccountsdiff.benchmark.optional import missing_packages
 from sccountsdiff.registry import Registry
 
-GROUPS = ["naive", "specialised", "generative"]
+MethodGroup = Literal["naive", "specialised", "generative"]
+"""Where a method stands in the tables of the paper, in their order."""
+
+DECLARED = ("group", "draws", "denoises", "uses_covariates", "uses_mask", "requires", "needs_weights")
+"""What a method says about itself, in the order of the table of methods."""
+
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Cells as a method gets to see them.
-
-    Attributes
-    ----------
-    counts
-        Counts (cells, genes), 0 where they are not observed.
-    observed
-        Boolean (cells, genes).
-    covariates
-        A row for each cell; no columns for a method that does not use covariates.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> len(Cells(np.zeros((4, 2)), np.ones((4, 2), dtype=bool), pd.DataFrame(index=range(4))))
-    4
-    """
-
-    counts: np.ndarray
-    observed: np.ndarray
-    covariates: pd.DataFrame
-
-    def __len__(self) -> int:
-        return len(self.counts)
-
-    def __getitem__(self, rows: np.ndarray | slice) -> Cells:
-        return Cells(self.counts[rows], self.observed[rows], self.covariates.iloc[rows])
-
-    def gene_means(self) -> np.ndarray:
-        """Mean of each gene over the cells in which it is observed, (genes,); 0 if there are none.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import pandas as pd
-        >>> observed = np.array([[True, True], [False, True]])
-        >>> Cells(np.array([[3.0, 1.0], [0.0, 2.0]]), observed, pd.DataFrame(index=range(2))).gene_means()
-        array([3. , 1.5])
-        """
-        return self.counts.sum(axis=0, dtype=np.float64) / self.observed.sum(axis=0).clip(1)
 
 
 def sampling(default: Any) -> Any:
@@ -69,6 +29,7 @@ def sampling(default: Any) -> Any:
 
     Examples
     --------
+    >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Method:
     ...     n_hidden: int = 64
@@ -87,9 +48,9 @@ class Baseline(ABC):
     are 0 in what it gets, and so count in no library size.
 
     Entries may also be *missing*: zeros that the protocol of the paper takes for failures to detect. A method with
-    ``uses_mask`` gets them as not observed, in training and in imputation; all others get them as the zeros they are.
+    ``uses_mask`` gets them as not observed, in training and in imputation; all others get them as zeros.
 
-    A method with ``denoises`` can also say what it expects of counts that it sees, see :meth:`denoise`.
+    A method with ``denoises`` can also predict the expectation of observed counts, see :meth:`denoise`.
 
     Attributes
     ----------
@@ -131,7 +92,7 @@ class Baseline(ABC):
     """
 
     name: ClassVar[str]
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "naive"
+    group: ClassVar[MethodGroup] = "naive"
     draws: ClassVar[bool] = False
     denoises: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
@@ -178,14 +139,14 @@ class Baseline(ABC):
                 )
         self.layer = layer
         self.covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
-        observed = self._seen(observed, train.shape)
-        gene_is_seen, cell_is_seen = observed.any(axis=0), observed.any(axis=1)
-        observed[:, ~gene_is_seen] = True
-        observed[~cell_is_seen] = True
-        counts = _counts(train, layer, "train", hidden=~observed)
-        shown = self._shown_covariates(train, "train")
+        observed = self._used_mask(observed, train.shape)
+        empty_genes, empty_cells = ~observed.any(axis=0), ~observed.any(axis=1)
+        observed[:, empty_genes] = True
+        observed[empty_cells] = True
+        counts = read_counts(train, layer, "train", hidden=~observed)
+        used_covariates = self._used_covariates(train, "train")
         self.genes = train.var_names.copy()
-        self._fit(Cells(counts, observed, shown), seed)
+        self._fit(Cells(counts, observed, used_covariates), seed)
         return self
 
     def impute(
@@ -223,23 +184,19 @@ class Baseline(ABC):
             raise ValueError(
                 f"Method {self.name!r} gives one answer per entry, found n_samples={n_samples}; set it to 1."
             )
-        sites = _checked_matrix(sites, test.shape, "sites")
-        truth = _counts(test, self.layer, "test", hidden=sites)
-        observed = self._seen(observed, test.shape) & ~sites
-        cells = Cells(np.where(observed, truth, 0), observed, self._shown_covariates(test, "test"))
+        sites = boolean_matrix(sites, test.shape, "sites")
+        truth = read_counts(test, self.layer, "test", hidden=sites)
+        observed = self._used_mask(observed, test.shape) & ~sites
+        cells = Cells(np.where(observed, truth, 0), observed, self._used_covariates(test, "test"))
         answer = self._impute(cells, sites, n_samples, seed)
 
         answer = np.array(answer, dtype=truth.dtype)
-        expected_shape = truth.shape if n_samples == 1 else (n_samples, *truth.shape)
-        if answer.shape != expected_shape:
-            raise ValueError(f"Method {self.name!r} gave an array of shape {answer.shape}, expected {expected_shape}.")
+        self._check_shape(answer, truth.shape if n_samples == 1 else (n_samples, *truth.shape))
         np.copyto(answer, truth, where=~sites)
-        if not np.isfinite(answer).all() or answer.min() < 0:
-            raise ValueError(f"Method {self.name!r} filled in values that are negative or not finite.")
-        return answer
+        return self._checked_values(answer)
 
     def denoise(self, test: AnnData, share: float = 0.9, seed: int = 0) -> np.ndarray:
-        """Expected counts of cells of which a share of the molecules is seen.
+        """Expected counts of cells of which a share of the molecules is observed.
 
         Parameters
         ----------
@@ -253,7 +210,7 @@ class Baseline(ABC):
 
         Returns
         -------
-        Counts (cells, genes) that are expected at the depth of ``test``; of the molecules that are not seen,
+        Counts (cells, genes) that are expected at the depth of ``test``; of the molecules that are not observed,
         ``(1 - share) / share`` times as many are expected.
         """
         if not self.denoises:
@@ -261,14 +218,11 @@ class Baseline(ABC):
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, found {share}.")
         self._check_fitted_to(test)
-        counts = _counts(test, self.layer, "test")
-        cells = Cells(counts, np.ones(counts.shape, dtype=bool), self._shown_covariates(test, "test"))
+        counts = read_counts(test, self.layer, "test")
+        cells = Cells(counts, np.ones(counts.shape, dtype=bool), self._used_covariates(test, "test"))
         answer = np.asarray(self._denoise(cells, share, seed))
-        if answer.shape != counts.shape:
-            raise ValueError(f"Method {self.name!r} gave an array of shape {answer.shape}, expected {counts.shape}.")
-        if not np.isfinite(answer).all() or answer.min() < 0:
-            raise ValueError(f"Method {self.name!r} expects counts that are negative or not finite.")
-        return answer
+        self._check_shape(answer, counts.shape)
+        return self._checked_values(answer)
 
     @property
     def training_key(self) -> str | None:
@@ -296,7 +250,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
-        """Predict the entries at ``sites``, none of which is observed; what is said about others is ignored."""
+        """Predict the entries at ``sites``, none of which is observed; predictions of other entries are ignored."""
 
     def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
         """Expected counts of complete cells.
@@ -317,13 +271,22 @@ class Baseline(ABC):
                 "order; subset with test[:, method.genes]."
             )
 
-    def _seen(self, observed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
-        """A matrix of its own, all true for a method that makes no difference."""
+    def _check_shape(self, answer: np.ndarray, expected: tuple[int, ...]) -> None:
+        if answer.shape != expected:
+            raise ValueError(f"Method {self.name!r} gave an array of shape {answer.shape}, expected {expected}.")
+
+    def _checked_values(self, answer: np.ndarray) -> np.ndarray:
+        if not np.isfinite(answer).all() or answer.min() < 0:
+            raise ValueError(f"Method {self.name!r} gave values that are negative or not finite.")
+        return answer
+
+    def _used_mask(self, observed: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
+        """A copy of the mask; all true for a method that does not use it."""
         if observed is not None:
-            observed = _checked_matrix(observed, shape, "observed")
+            observed = boolean_matrix(observed, shape, "observed")
         return np.ones(shape, dtype=bool) if observed is None or not self.uses_mask else observed.copy()
 
-    def _shown_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
+    def _used_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
         missing = [key for key in self.covariates if key not in adata.obs]
         if missing:
             raise KeyError(f"Covariates {missing} are not columns of {argument}.obs; found {list(adata.obs.columns)}.")
@@ -332,38 +295,6 @@ class Baseline(ABC):
         if empty:
             raise ValueError(f"Covariates {empty} of {argument}.obs have missing values; name or drop those cells.")
         return table.copy()
-
-
-def _counts(adata: AnnData, layer: str | None, argument: str, hidden: np.ndarray | None = None) -> np.ndarray:
-    """Checked dense counts in a float type that holds them exactly, with the hidden ones set to 0."""
-    if 0 in adata.shape:
-        raise ValueError(f"{argument} is empty: it has {adata.n_obs} cells and {adata.n_vars} genes.")
-    if layer is not None and layer not in adata.layers:
-        raise KeyError(f"{argument} has no layer {layer!r}; found {list(adata.layers)}.")
-    counts = adata.X if layer is None else adata.layers[layer]
-    if counts is None:
-        raise ValueError(f"{argument}.X is empty; name the layer that holds the counts with layer=.")
-    counts = counts.toarray() if sparse.issparse(counts) else np.asarray(counts)
-    counts = counts.astype(np.result_type(counts.dtype, np.float32), order="C")  # always a copy
-    if hidden is not None:
-        counts[hidden] = 0
-    if not np.isfinite(counts).all():
-        raise ValueError(
-            f"{argument} has {np.sum(~np.isfinite(counts))} NaN or infinite entries among the observed ones; "
-            "give complete counts and name the entries to fill in with sites."
-        )
-    if counts.min() < 0:
-        raise ValueError(f"{argument} has negative entries (lowest {counts.min():g}); raw counts are needed.")
-    return counts
-
-
-def _checked_matrix(matrix: np.ndarray, shape: tuple[int, int], argument: str) -> np.ndarray:
-    matrix = matrix.toarray() if sparse.issparse(matrix) else np.asarray(matrix)
-    if matrix.dtype != bool:
-        raise ValueError(f"{argument} must be a boolean matrix, found dtype {matrix.dtype}.")
-    if matrix.shape != shape:
-        raise ValueError(f"{argument} must have the shape of the cells, {shape}, found {matrix.shape}.")
-    return matrix
 
 
 def register_baseline(method: type[Baseline]) -> type[Baseline]:
@@ -432,17 +363,10 @@ def list_methods() -> pd.DataFrame:
     """
     rows = {
         name: {
-            "group": method.group,
-            "draws": method.draws,
-            "denoises": method.denoises,
-            "uses_covariates": method.uses_covariates,
-            "uses_mask": method.uses_mask,
-            "requires": method.requires,
-            "needs_weights": method.needs_weights,
-            "summary": (method.__doc__ or "").strip().split("\n")[0],
+            **{key: getattr(BASELINES[name], key) for key in DECLARED},
+            "summary": (BASELINES[name].__doc__ or "").strip().split("\n")[0],
         }
         for name in BASELINES
-        for method in [BASELINES[name]]
     }
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
-    return table.sort_values("group", key=lambda group: group.map(GROUPS.index), kind="stable")
+    return table.sort_values("group", key=lambda group: group.map(get_args(MethodGroup).index), kind="stable")

@@ -1,4 +1,4 @@
-"""Counts as classes."""
+"""Counts as classes of a categorical distribution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.cells import Cells
 
 
 class CountClasses(nn.Module):

@@ -53,7 +53,7 @@ class CovariateCoder:
         categorical, continuous = kinds(covariates)
         return cls(
             {key: pd.Index(sorted(covariates[key].astype(str).unique())) for key in categorical},
-            {key: _moments(covariates[key].to_numpy(float)) for key in continuous},
+            {key: _mean_and_sd(covariates[key].to_numpy(float)) for key in continuous},
         )
 
     def scores(self, covariates: pd.DataFrame) -> np.ndarray:
@@ -113,7 +113,7 @@ class CovariateEmbedding(nn.Module):
         return total.masked_fill(null[:, None], 0.0)
 
 
-def _moments(values: np.ndarray) -> tuple[float, float]:
+def _mean_and_sd(values: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation; 1 if that is nothing but rounding."""
     mean, sd = float(values.mean()), float(values.std())
     return mean, sd if sd > 1e-9 * abs(mean) else 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -12,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+from sccountsdiff.benchmark.baselines.depth import batch_depth
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 MEAN_RANGE = (1e-5, 1e6)
 DISPERSION_RANGE = (1e-4, 1e4)
@@ -32,11 +32,8 @@ class _DCANetwork(Network):
 
     def __init__(self, cells: Cells, n_hidden: tuple[int, ...]):
         super().__init__()
-        mean, profiles = log_profiles(cells)
-        sd, center = torch.std_mean(profiles, dim=0, correction=0)
-        self.register_buffer("mean", mean)
-        self.register_buffer("center", center)
-        self.register_buffer("sd", torch.where(sd > 1e-6, sd, 1.0))
+        self.values = LogValues(cells, _standard_scores_with_zeros)
+        mean = self.values.gene_mean
         widths, layers = [len(mean), *n_hidden], []
         for n_in, n_out in zip(widths, widths[1:], strict=False):
             layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
@@ -45,19 +42,19 @@ class _DCANetwork(Network):
         with torch.no_grad():  # training starts at the mean of each gene
             self.log_mean.bias.copy_(mean.clamp_min(MEAN_RANGE[0]).log())
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Minus the log-likelihood of all entries, zeros included, per entry."""
-        depth = batch_depth(batch.counts, batch.observed, self.mean)
-        h = self.encode(batch.counts, depth)
+        h = self.encode(batch)
+        depth = self.values.depth(batch.counts, batch.observed)
         dispersion = softplus(self.raw_dispersion(h)).clamp(*DISPERSION_RANGE)
         law = ZeroInflatedNegativeBinomial(
             mu=self.profile(h) * depth, theta=dispersion, zi_logits=self.zero_logits(h), validate_args=False
         )
         return -law.log_prob(batch.counts).mean()
 
-    def encode(self, counts: Tensor, depth: Tensor) -> Tensor:
+    def encode(self, batch: Batch) -> Tensor:
         """The last hidden layer."""
-        return self.body((torch.log1p(counts / depth) - self.center) / self.sd)
+        return self.body(self.values(batch.counts, batch.observed))
 
     def profile(self, h: Tensor) -> Tensor:
         """Mean of the negative binomial at mean depth, (cells, genes)."""
@@ -104,14 +101,18 @@ class DCA(TorchBaseline):
     max_epochs: int = 100
     batch_size: int = 32
 
-    name: ClassVar[str] = "dca"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
+    name = "dca"
+    group = "specialised"
 
     def _network(self, cells: Cells) -> _DCANetwork:
         return _DCANetwork(cells, self.n_hidden)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
-        network = self.network
-        depth = batch_depth(batch.counts, batch.observed, network.mean)
-        profile = network.profile(network.encode(batch.counts, depth))
+        profile = self.network.profile(self.network.encode(batch))
         return profile * batch_depth(batch.counts, batch.observed, profile)
+
+
+def _standard_scores_with_zeros(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean 0 and variance 1 of each gene over all entries: those not observed are zeros to this method."""
+    sd, mean = torch.std_mean(logs, dim=0, correction=0)
+    return mean, torch.where(sd > 1e-6, sd, 1.0), logs.amax(dim=0)

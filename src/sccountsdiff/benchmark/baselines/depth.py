@@ -1,4 +1,4 @@
-"""How deep a partly hidden cell was sequenced."""
+"""The sequencing depth of cells of which some entries are hidden."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.cells import Cells
 
 PSEUDO_COUNT = 10.0
 
@@ -39,14 +39,14 @@ def depth_factor(
     array([[1.8],
            [1. ]])
     """
-    seen = np.sum(counts, axis=1, where=observed, keepdims=True, dtype=np.float64)
-    due = np.sum(np.broadcast_to(expected, counts.shape), axis=1, where=observed, keepdims=True, dtype=np.float64)
-    due = due + pseudo_count
-    return np.divide(seen + pseudo_count, due, out=np.ones_like(due), where=due > 0)
+    options = {"axis": 1, "where": observed, "keepdims": True, "dtype": np.float64}
+    total = np.sum(counts, **options) + pseudo_count
+    expected_total = np.sum(np.broadcast_to(expected, counts.shape), **options) + pseudo_count
+    return np.divide(total, expected_total, out=np.ones_like(total), where=expected_total > 0)
 
 
 def batch_depth(counts: Tensor, observed: Tensor, expected: Tensor, pseudo_count: float = PSEUDO_COUNT) -> Tensor:
-    """What :func:`depth_factor` is, of tensors; (cells, 1).
+    """:func:`depth_factor` of tensors; (cells, 1).
 
     Examples
     --------
@@ -55,10 +55,10 @@ def batch_depth(counts: Tensor, observed: Tensor, expected: Tensor, pseudo_count
     >>> batch_depth(counts, observed, torch.tensor([2.0, 5.0]), pseudo_count=0.5).tolist()
     [[1.7999999523162842], [1.0]]
     """
-    seen = torch.where(observed, counts, 0.0).sum(dim=1, keepdim=True)
-    due = torch.where(observed, expected, 0.0).sum(dim=1, keepdim=True)
-    due = due + pseudo_count
-    return torch.where(due > 0, (seen + pseudo_count) / due, 1.0)
+    total, expected_total = (
+        torch.where(observed, values, 0.0).sum(dim=1, keepdim=True) + pseudo_count for values in (counts, expected)
+    )
+    return torch.where(expected_total > 0, total / expected_total, 1.0)
 
 
 def log_profiles(cells: Cells) -> tuple[Tensor, Tensor]:

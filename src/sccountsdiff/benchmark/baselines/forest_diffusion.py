@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.checks import whole_number
 
 MAX_HOURS = 1.0
 """Trainings that are expected to take longer are refused unless they are asked for."""
@@ -76,17 +76,16 @@ class ForestDiffusion(Baseline):
     n_jobs: int = 1
     allow_slow: bool = False
 
-    name: ClassVar[str] = "forest_diffusion"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
-    draws: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("forest",)
+    name = "forest_diffusion"
+    group = "generative"
+    draws = True
+    uses_covariates = True
+    uses_mask = True
+    requires = ("forest",)
 
     def __post_init__(self) -> None:
         for setting, least in {"n_t": 2, "n_copies": 1, "n_trees": 1, "max_depth": 1, "n_resamples": 1}.items():
-            if getattr(self, setting) < least:
-                raise ValueError(f"{setting} must be at least {least}, found {getattr(self, setting)}.")
+            whole_number(setting, getattr(self, setting), least)
         if not 0 < self.jump_share <= 1:
             raise ValueError(f"jump_share must be above 0 and at most 1, found {self.jump_share}.")
 

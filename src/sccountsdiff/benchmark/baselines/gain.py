@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
-from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.masking import random_part
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, Objective, TorchBaseline
+from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
-DISCRIMINATOR, GENERATOR = 0, 1
 NOISE = 0.01
 """Largest random number that stands for a missing entry in the generator's input."""
 
@@ -23,73 +22,66 @@ class _GainNetwork(Network):
 
     Parameters
     ----------
-    mean
-        Mean count of each gene.
-    highest
-        Highest ``log1p`` of each gene's counts over the depths of their cells.
+    values
+        From counts to values, 0 to 1 in most cells, and back.
     n_hidden
         Width of both networks.
     hint_rate
         Probability that the discriminator is told of an observed entry that it is observed.
     reconstruction
-        Weight of the generator's squared error on the entries it sees.
+        Weight of the generator's squared error at observed entries.
     """
 
-    def __init__(self, mean: Tensor, highest: Tensor, n_hidden: int, hint_rate: float, reconstruction: float):
+    def __init__(self, values: LogValues, n_hidden: int, hint_rate: float, reconstruction: float):
         super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("highest", highest)
-        self.generator = _three_layers(len(mean), n_hidden)
-        self.discriminator = _three_layers(len(mean), n_hidden)
-        self.hint_rate = hint_rate
-        self.reconstruction = reconstruction
+        self.values, self.hint_rate, self.reconstruction = values, hint_rate, reconstruction
+        n_genes = len(values.gene_mean)
+        self.generator = _three_layers(n_genes, n_hidden)
+        self.discriminator = _three_layers(n_genes, n_hidden)
         with torch.no_grad():  # training starts at the mean of each gene
-            self.generator[-1].bias.copy_(torch.log1p(mean) / highest)
+            self.generator[-1].bias.copy_(torch.log1p(values.gene_mean) / values.scale)
 
-    def players(self) -> list[list[nn.Parameter]]:
-        """The discriminator moves first."""
-        return [list(self.discriminator.parameters()), list(self.generator.parameters())]
+    def objectives(self) -> list[Objective]:
+        """The discriminator makes its step first."""
+        return [
+            (list(self.discriminator.parameters()), self.discriminator_objective),
+            (list(self.generator.parameters()), self.loss),
+        ]
 
-    def loss(self, batch: Batch, player: int = GENERATOR) -> Tensor:
-        """Loss of a player; in validation, the squared error of the generator at entries that were hidden from it."""
-        share = torch.rand(len(batch), 1, device=batch.counts.device)
-        mask = batch.observed & (torch.rand_like(batch.counts) < share)
-        values = self.scale(batch.counts, self.depth(batch.counts, mask))
-        guess = self.generate(values, mask, NOISE * torch.rand_like(values))
+    def discriminator_objective(self, batch: Batch) -> Tensor:
+        """Loss of the discriminator."""
+        values, observed, guess = self._guess(batch)
+        return discriminator_loss(self.discriminate(torch.where(observed, values, guess), observed), observed)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Loss of the generator; in validation, its squared error at entries that were hidden from it."""
+        values, observed, guess = self._guess(batch)
+        errors = (guess - values) ** 2
         if not self.training:
-            return _mean_where((guess - values) ** 2, batch.observed & ~mask)
-        filled = torch.where(mask, values, guess)
-        logits = self.discriminate(filled, self.hint(mask))
-        if player == DISCRIMINATOR:
-            return discriminator_loss(logits, mask)
-        return generator_loss(logits, mask) + self.reconstruction * _mean_where((guess - values) ** 2, mask)
+            return _mean_where(errors, batch.observed & ~observed)
+        logits = self.discriminate(torch.where(observed, values, guess), observed)
+        return generator_loss(logits, observed) + self.reconstruction * _mean_where(errors, observed)
 
-    def generate(self, values: Tensor, mask: Tensor, noise: Tensor) -> Tensor:
-        """A guess at every entry, from those in the mask."""
-        return self.generator(torch.cat([torch.where(mask, values, noise), mask.float()], dim=1))
+    def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, which of them the generator is shown as observed, and its guesses."""
+        observed = random_part(batch.observed)
+        values = self.values(batch.counts, observed)
+        return values, observed, self.generate(values, observed, NOISE * torch.rand_like(values))
 
-    def discriminate(self, filled: Tensor, hint: Tensor) -> Tensor:
-        """Log-odds that an entry is observed."""
-        return self.discriminator(torch.cat([filled, hint], dim=1))
+    def generate(self, values: Tensor, observed: Tensor, noise: Tensor) -> Tensor:
+        """A guess at every entry, from the observed ones."""
+        return self.generator(torch.cat([torch.where(observed, values, noise), observed.float()], dim=1))
 
-    def hint(self, mask: Tensor) -> Tensor:
+    def discriminate(self, filled: Tensor, observed: Tensor) -> Tensor:
+        """Log-odds that an entry is observed, from hints and values of which those not observed are filled in."""
+        return self.discriminator(torch.cat([filled, self.hint(observed)], dim=1))
+
+    def hint(self, observed: Tensor) -> Tensor:
         """1 for an observed entry with probability ``hint_rate``; 0 may mean either."""
-        return (mask & (torch.rand(mask.shape, device=mask.device) < self.hint_rate)).float()
-
-    def depth(self, counts: Tensor, mask: Tensor) -> Tensor:
-        """Depth of each cell, from its entries in the mask."""
-        return batch_depth(counts, mask, self.mean)
-
-    def scale(self, counts: Tensor, depth: Tensor) -> Tensor:
-        """Counts as the networks see them: 0 to 1 in most cells."""
-        return torch.log1p(counts / depth) / self.highest
-
-    def unscale(self, values: Tensor, depth: Tensor) -> Tensor:
-        """Undo :meth:`scale`, for values brought into its range."""
-        return torch.expm1(values.clamp(0, 1) * self.highest) * depth
+        return (observed & (torch.rand(observed.shape, device=observed.device) < self.hint_rate)).float()
 
 
-def discriminator_loss(logits: Tensor, mask: Tensor) -> Tensor:
+def discriminator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     """Cross-entropy of the guesses which entries are observed.
 
     Examples
@@ -98,10 +90,10 @@ def discriminator_loss(logits: Tensor, mask: Tensor) -> Tensor:
     >>> round(discriminator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # log 2
     0.6931
     """
-    return binary_cross_entropy_with_logits(logits, mask.float())
+    return binary_cross_entropy_with_logits(logits, observed.float())
 
 
-def generator_loss(logits: Tensor, mask: Tensor) -> Tensor:
+def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     """Mean of minus the log-probability that filled-in entries pass for observed; observed entries add nothing.
 
     Examples
@@ -110,7 +102,7 @@ def generator_loss(logits: Tensor, mask: Tensor) -> Tensor:
     >>> round(generator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # half of log 2
     0.3466
     """
-    return torch.where(mask, 0.0, softplus(-logits)).mean()
+    return torch.where(observed, 0.0, softplus(-logits)).mean()
 
 
 @register_baseline
@@ -127,8 +119,8 @@ class GAIN(TorchBaseline):
     0, and a batch in which everything is missing has no reconstruction error.
 
     Differs from the original: training cells may be complete, so random entries of them are hidden, a share of each cell
-    between none and all that is drawn anew in every step. Counts are divided by the depth of the cell, as its visible
-    entries tell it, and logs are taken before genes are scaled to the range from 0 to 1, so that cells of all depths and
+    between none and all that is drawn anew in every step. Counts are divided by the depth of the cell, known from its observed
+    entries, and logs are taken before genes are scaled to the range from 0 to 1, so that cells of all depths and
     genes of all levels matter; all of this is undone, and no answer exceeds the highest training count at the depth of the
     cell. Guesses start at the mean of each gene. Training stops when the error at hidden entries of held-out cells no longer
     falls. The original makes 10,000 steps of 128 cells, for which ``patience=None`` and
@@ -163,24 +155,28 @@ class GAIN(TorchBaseline):
     hint_rate: float = 0.9
     reconstruction: float = 100.0
 
-    name: ClassVar[str] = "gain"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "gain"
+    group = "specialised"
+    uses_mask = True
 
     def _network(self, cells: Cells) -> _GainNetwork:
         if not 0 <= self.hint_rate <= 1:
             raise ValueError(f"hint_rate must be between 0 and 1, found {self.hint_rate}.")
-        mean, logs = log_profiles(cells)
-        highest = logs.amax(dim=0)
-        highest = torch.where(highest > 0, highest, 1.0)
-        return _GainNetwork(mean, highest, self.n_hidden or len(mean), self.hint_rate, self.reconstruction)
+        n_hidden = self.n_hidden or cells.counts.shape[1]
+        return _GainNetwork(LogValues(cells, _unit_range), n_hidden, self.hint_rate, self.reconstruction)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
-        network = self.network
-        depth = network.depth(batch.counts, batch.observed)
+        values = self.network.values
         noise = NOISE * torch.rand(sites.shape, generator=generator, device=sites.device)
-        guess = network.generate(network.scale(batch.counts, depth), batch.observed, noise)
-        return network.unscale(guess, depth)
+        guess = self.network.generate(values(batch.counts, batch.observed), batch.observed, noise)
+        return values.decode(guess, batch.counts, batch.observed)
+
+
+def _unit_range(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each gene from 0 to 1."""
+    highest = logs.amax(dim=0)
+    highest = torch.where(highest > 0, highest, 1.0)
+    return torch.zeros(()), highest, highest
 
 
 def _three_layers(n_genes: int, n_hidden: int) -> nn.Sequential:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion import reverse_walk
 
 
@@ -21,8 +22,7 @@ def signal_shares(n_levels: int, schedule: str = "quadratic", first: float = 1e-
     >>> signal_shares(2, "linear", 0.1, 0.5).tolist()
     [1.0, 0.9, 0.45]
     """
-    if schedule not in ("linear", "quadratic"):
-        raise ValueError(f"noise_schedule must be 'linear' or 'quadratic', found {schedule!r}.")
+    one_of("noise_schedule", schedule, ("linear", "quadratic"))
     power = 1 if schedule == "linear" else 2
     replaced = torch.linspace(first ** (1 / power), last ** (1 / power), n_levels, dtype=torch.float64) ** power
     return torch.cat([torch.ones(1, dtype=torch.float64), (1 - replaced).cumprod(0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_base
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.baselines.naive import ConditionalMean
+from sccountsdiff.checks import one_of, whole_number
 
 PRIOR_CELLS = 5
 """Cells without any signal that are added to the data, so that what few cells say is not taken at face value."""
@@ -212,18 +213,16 @@ class GaussianRegression(Baseline):
     pseudo_count: float = PSEUDO_COUNT
     batch_size: int = 1024
 
-    name: ClassVar[str] = "gaussian_regression"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    draws: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
+    name = "gaussian_regression"
+    group = "specialised"
+    draws = True
+    uses_covariates = True
+    uses_mask = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         for setting in ("n_factors", "n_rounds", "batch_size"):
-            if getattr(self, setting) < 1:
-                raise ValueError(f"{setting} must be at least 1, found {getattr(self, setting)}.")
-        if self.transform not in ("sqrt", "log"):
-            raise ValueError(f"transform must be 'sqrt' or 'log', found {self.transform!r}.")
+            whole_number(setting, getattr(self, setting))
+        one_of("transform", self.transform, ("sqrt", "log"))
         self._count_means = _shrunk_means(cells)
         values, _ = self._values(cells)
         self._largest = values.max(axis=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.masking import random_part
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 
 LEAST = 1e-4  # least rate and least variance, relative to those of the gene
@@ -21,28 +22,21 @@ LEAST = 1e-4  # least rate and least variance, relative to those of the gene
 class _HIVAENetwork(Network):
     """Recognition networks, mixture prior and decoder; a subclass adds the likelihood.
 
-    Genes are standardised by their moments over the observed entries of the training cells; all sizes are those of
-    :class:`HIVAE`.
+    Genes are standardised by their moments over the observed entries of the training cells; sizes are those of the
+    settings.
     """
 
     n_parameters: ClassVar[int]
 
-    def __init__(
-        self,
-        cells: Cells,
-        n_components: int,
-        n_latent: int,
-        n_gene_latent: int,
-        n_hidden: int,
-        temperature: float,
-    ):
+    def __init__(self, cells: Cells, settings: HIVAE):
         super().__init__()
-        n_genes = cells.counts.shape[1]
+        n_genes, n_components, n_latent = cells.counts.shape[1], settings.n_components, settings.n_latent
+        n_hidden, n_gene_latent = settings.n_hidden, settings.n_gene_latent
         for name, values in {"count": cells.counts, "log": np.log1p(cells.counts)}.items():
-            mean, sd = _moments(values, cells.observed)
+            mean, sd = _gene_moments(values, cells.observed)
             self.register_buffer(f"{name}_mean", mean)
             self.register_buffer(f"{name}_sd", sd)
-        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, temperature
+        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, settings.temperature
         self.component = _mlp(n_genes, n_hidden, n_components)
         self.latent = _mlp(n_genes + n_components, n_hidden, 2 * n_latent)
         self.prior_mean = nn.Linear(n_components, n_latent, bias=False)
@@ -63,28 +57,27 @@ class _HIVAENetwork(Network):
     def draw(self, parameters: Tensor, generator: torch.Generator) -> Tensor:
         """Counts drawn from the likelihood."""
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Minus the evidence lower bound of the observed entries, for each gene; the encoder sees a random part."""
-        share = torch.rand(len(batch), 1, device=batch.counts.device)
-        seen = batch.observed & (torch.rand_like(batch.counts) < share)
-        return -self.elbo(batch.counts, batch.observed, seen).mean() / batch.counts.shape[1]
+        shown = random_part(batch.observed)
+        return -self.elbo(batch.counts, batch.observed, shown).mean() / batch.counts.shape[1]
 
-    def elbo(self, counts: Tensor, observed: Tensor, seen: Tensor) -> Tensor:
-        """Evidence lower bound of the observed entries of each cell, by one draw that knows the seen ones; (cells,)."""
-        logits = self.component_logits(counts, seen)
+    def elbo(self, counts: Tensor, observed: Tensor, shown: Tensor) -> Tensor:
+        """Evidence lower bound of the observed entries of each cell, of which the encoder sees those shown, by one draw; (cells,)."""
+        logits = self.component_logits(counts, shown)
         s = gumbel_softmax(logits, self.temperature, hard=not self.training)
-        mean, log_var = self.latent_posterior(counts, seen, s)
+        mean, log_var = self.latent_posterior(counts, shown, s)
         z = mean + torch.randn_like(mean) * (log_var / 2).exp()
         fit = torch.where(observed, self.log_likelihood(counts, self.parameters_of(z, s)), 0.0).sum(dim=1)
         return fit - gaussian_kl(mean, log_var, self.prior_mean(s)) - categorical_kl(logits)
 
-    def component_logits(self, counts: Tensor, seen: Tensor) -> Tensor:
+    def component_logits(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Logits of q(s | x), (cells, components)."""
-        return self.component(self._input(counts, seen))
+        return self.component(self._input(counts, observed))
 
-    def latent_posterior(self, counts: Tensor, seen: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    def latent_posterior(self, counts: Tensor, observed: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of q(z | x, s)."""
-        mean, log_var = self.latent(torch.cat([self._input(counts, seen), s], dim=1)).chunk(2, dim=1)
+        mean, log_var = self.latent(torch.cat([self._input(counts, observed), s], dim=1)).chunk(2, dim=1)
         return mean, log_var.clamp(-15, 15)
 
     def parameters_of(self, z: Tensor, s: Tensor) -> Tensor:
@@ -94,9 +87,9 @@ class _HIVAENetwork(Network):
             1, (-1, self.n_parameters)
         )
 
-    def _input(self, counts: Tensor, seen: Tensor) -> Tensor:
-        """Standard scores of log counts; 0, which is the mean of the gene, where nothing is seen."""
-        return torch.where(seen, (torch.log1p(counts) - self.log_mean) / self.log_sd, 0.0)
+    def _input(self, counts: Tensor, observed: Tensor) -> Tensor:
+        """Standard scores of log counts; 0, which is the mean of the gene, where it is not observed."""
+        return torch.where(observed, (torch.log1p(counts) - self.log_mean) / self.log_sd, 0.0)
 
 
 class _PoissonNetwork(_HIVAENetwork):
@@ -225,15 +218,13 @@ class HIVAE(TorchBaseline):
     n_hidden: int = 128
     temperature: float = 0.5
 
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    draws: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
+    group = "specialised"
+    draws = True
+    uses_mask = True
     _network_class: ClassVar[type[_HIVAENetwork]]
 
     def _network(self, cells: Cells) -> _HIVAENetwork:
-        return self._network_class(
-            cells, self.n_components, self.n_latent, self.n_gene_latent, self.n_hidden, self.temperature
-        )
+        return self._network_class(cells, self)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         self._single = n_samples == 1
@@ -273,7 +264,7 @@ class HIVAEPoisson(HIVAE):
     (3, 40, 6)
     """
 
-    name: ClassVar[str] = "hivae_poisson"
+    name = "hivae_poisson"
     _network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
 
 
@@ -295,7 +286,7 @@ class HIVAEGaussian(HIVAE):
     (3, 40, 6)
     """
 
-    name: ClassVar[str] = "hivae_gaussian"
+    name = "hivae_gaussian"
     _network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
 
 
@@ -303,7 +294,7 @@ def _mlp(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(n_in, n_hidden), nn.ReLU(), nn.Linear(n_hidden, n_out))
 
 
-def _moments(values: np.ndarray, observed: np.ndarray) -> tuple[Tensor, Tensor]:
+def _gene_moments(values: np.ndarray, observed: np.ndarray) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each gene over observed entries; deviation 1 for a constant gene."""
     mean = values.mean(axis=0, where=observed, dtype=np.float64)
     sd = values.std(axis=0, where=observed, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What methods have in common that complete training and test cells together."""
+"""The base class of methods that complete training and test cells together."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class JointBaseline(Baseline):
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         answer = np.tile(self._mean, (len(cells), 1))
-        seen = np.flatnonzero(cells.observed.any(axis=1))
-        if len(seen):
-            test = cells[seen]
+        observed_cells = np.flatnonzero(cells.observed.any(axis=1))
+        if len(observed_cells):
+            test = cells[observed_cells]
             joint = _stack(self._train, test)
-            # A method that knows no mask divides by the total that it sees, which makes up for some of the zeros.
+            # A method without a mask divides by the total of all entries, which makes up for some of the zeros.
             counted = joint.observed if self.uses_mask else np.ones_like(joint.observed)
             depth = depth_factor(joint.counts, counted, self._mean, self.pseudo_count)
             depth = np.where(depth > 0, depth, 1).astype(joint.counts.dtype)  # an empty cell stays as it is
             profiles = self._profiles(joint, depth, seed)
-            answer[seen] = profiles * depth_factor(test.counts, test.observed, profiles, self.pseudo_count)
+            answer[observed_cells] = profiles * depth_factor(test.counts, test.observed, profiles, self.pseudo_count)
         return answer
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
+from sccountsdiff.checks import whole_number
 
 
 @register_baseline
@@ -45,12 +45,11 @@ class KNNMean(Baseline):
     pseudo_count: float = PSEUDO_COUNT
     batch_size: int = 512
 
-    name: ClassVar[str] = "knn_mean"
-    denoises: ClassVar[bool] = True
+    name = "knn_mean"
+    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
-        if self.n_neighbors < 1:
-            raise ValueError(f"n_neighbors must be at least 1, found {self.n_neighbors}.")
+        whole_number("n_neighbors", self.n_neighbors)
         self._mean = cells.gene_means()
         self._profiles = self._at_mean_depth(cells.counts, cells.observed)
         self._features = np.log1p(self._profiles)
@@ -60,9 +59,9 @@ class KNNMean(Baseline):
         features = np.where(observed, np.log1p(self._at_mean_depth(counts, observed)), np.float32(np.nan))
         answer = np.broadcast_to(self._mean, counts.shape).copy()
         n_neighbors = min(self.n_neighbors, len(self._profiles))
-        seen = np.flatnonzero(observed.any(axis=1))
-        for start in range(0, len(seen), self.batch_size):
-            batch = seen[start : start + self.batch_size]
+        observed_cells = np.flatnonzero(observed.any(axis=1))
+        for start in range(0, len(observed_cells), self.batch_size):
+            batch = observed_cells[start : start + self.batch_size]
             distances = nan_euclidean_distances(features[batch], self._features, squared=True)
             nearest = np.argpartition(distances, n_neighbors - 1, axis=1)[:, :n_neighbors]
             answer[batch] = self._profiles[nearest].mean(axis=1)

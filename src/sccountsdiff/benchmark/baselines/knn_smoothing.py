@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.joint import JointBaseline
+from sccountsdiff.checks import whole_number
 
 
 def aggregation(
@@ -115,13 +115,12 @@ class KNNSmoothing(JointBaseline):
     n_pca: int = 10
     dither: float = 0.03
 
-    name: ClassVar[str] = "knn_smoothing"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    denoises: ClassVar[bool] = True
+    name = "knn_smoothing"
+    group = "specialised"
+    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
-        if self.n_neighbors < 1:
-            raise ValueError(f"n_neighbors must be at least 1, found {self.n_neighbors}.")
+        whole_number("n_neighbors", self.n_neighbors)
         super()._fit(cells, seed)
 
     def _profiles(self, cells: Cells, depth: np.ndarray, seed: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -12,6 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.joint import JointBaseline
+from sccountsdiff.checks import whole_number
 
 
 def diffusion_operator(
@@ -59,8 +59,7 @@ def diffusion_operator(
            [0.23, 0.62, 0.16],
            [0.1 , 0.18, 0.72]])
     """
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors must be at least 1, found {n_neighbors}.")
+    whole_number("n_neighbors", n_neighbors)
     if min(data.shape) > n_pca:
         data = PCA(n_pca, svd_solver="randomized", random_state=seed).fit(data).transform(data)
     n_cells = len(data)
@@ -163,9 +162,9 @@ class MAGIC(JointBaseline):
     decay: float = 1.0
     n_pca: int = 100
 
-    name: ClassVar[str] = "magic"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    denoises: ClassVar[bool] = True
+    name = "magic"
+    group = "specialised"
+    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         numbers = self.candidates if self.n_neighbors is None else (self.n_neighbors,)

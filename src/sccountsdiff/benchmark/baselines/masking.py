@@ -1,16 +1,18 @@
-"""What masked auto-encoders of gene expression share: hiding, packing of tokens, and a budget of steps."""
+"""Hiding observed entries in training, packing of tokens, and the budget of steps of masked auto-encoders."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.base import Cells
-from sccountsdiff.benchmark.baselines.torch_training import TorchBaseline
+from sccountsdiff.benchmark.baselines.cells import Cells
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 
 @dataclass(eq=False)
@@ -28,20 +30,65 @@ class MaskedAutoEncoder(TorchBaseline):
 
     hidden_shares: tuple[float, ...] = (0.25, 0.5, 0.75)
     max_steps: int | None = 1000
+    batch_size: int = 64
+    lr: float = 3e-3
+    ema_decay: float | None = 0.98
+
+    group = "specialised"
+    uses_mask = True
 
     def __post_init__(self) -> None:
         if not self.hidden_shares or not all(0 < share < 1 for share in self.hidden_shares):
             raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
 
     def _train(self, cells: Cells, seed: int) -> None:
-        if self.max_steps is None:
-            return super()._train(cells, seed)
-        n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
-        shortened = copy(self)  # trains the same network
-        shortened.max_epochs = min(self.max_epochs, n_epochs)
-        TorchBaseline._train(shortened, cells, seed)
-        self.history = shortened.history
-        return None
+        limited = copy(self)  # trains the same network; the setting stays what the user gave
+        if self.max_steps is not None:
+            n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
+            limited.max_epochs = min(self.max_epochs, n_epochs)
+        TorchBaseline._train(limited, cells, seed)
+        self.history = limited.history
+
+
+class HidingNetwork(Network):
+    """A network that learns to predict the values of entries that are hidden from it, by squared error.
+
+    Parameters
+    ----------
+    values
+        From counts to values and back.
+    hidden_shares
+        Shares of the observed entries that are hidden in training.
+    """
+
+    def __init__(self, values: LogValues, hidden_shares: tuple[float, ...]):
+        super().__init__()
+        self.values = values
+        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+
+    @abstractmethod
+    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Predicted minus true values, and which of them are hidden ones."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Mean squared error at hidden entries."""
+        hidden = hide(batch.observed, self.hidden_shares)
+        errors, counted = self.errors(batch.counts, batch.observed & ~hidden, hidden)
+        return (errors.square() * counted).sum() / counted.sum().clamp(min=1)
+
+
+def random_part(observed: Tensor) -> Tensor:
+    """Observed entries of each cell at random, each with the same probability, which is drawn for the cell.
+
+    Examples
+    --------
+    >>> import torch
+    >>> observed = torch.tensor([[True, False, True, True]])
+    >>> bool((random_part(observed) & ~observed).any())
+    False
+    """
+    share = torch.rand(len(observed), 1, device=observed.device)
+    return observed & (torch.rand(observed.shape, device=observed.device) < share)
 
 
 def hide(observed: Tensor, shares: Tensor) -> Tensor:

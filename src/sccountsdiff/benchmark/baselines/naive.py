@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -27,8 +26,8 @@ class Zero(Baseline):
     array([[0., 5.]])
     """
 
-    name: ClassVar[str] = "zero"
-    denoises: ClassVar[bool] = True
+    name = "zero"
+    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         pass
@@ -56,10 +55,10 @@ class ConditionalMean(Baseline):
            [4., 5.]])
     """
 
-    name: ClassVar[str] = "conditional_mean"
-    denoises: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
+    name = "conditional_mean"
+    denoises = True
+    uses_covariates = True
+    uses_mask = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         combinations = _combinations(cells.covariates)
@@ -95,8 +94,8 @@ class GeneMean(ConditionalMean):
            [3., 4.]])
     """
 
-    name: ClassVar[str] = "gene_mean"
-    uses_covariates: ClassVar[bool] = False
+    name = "gene_mean"
+    uses_covariates = False
 
 
 @register_baseline
@@ -126,7 +125,7 @@ class ScaledConditionalMean(ConditionalMean):
 
     pseudo_count: float = PSEUDO_COUNT
 
-    name: ClassVar[str] = "conditional_mean_scaled"
+    name = "conditional_mean_scaled"
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         mean = super()._impute(cells, sites, n_samples, seed)
@@ -153,8 +152,8 @@ class ScaledGeneMean(ScaledConditionalMean):
            [3. , 4. ]])
     """
 
-    name: ClassVar[str] = "gene_mean_scaled"
-    uses_covariates: ClassVar[bool] = False
+    name = "gene_mean_scaled"
+    uses_covariates = False
 
 
 def _combinations(covariates: pd.DataFrame) -> pd.Series:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, samp
 from sccountsdiff.benchmark.baselines.count_classes import CountClasses
 from sccountsdiff.benchmark.baselines.covariate_codes import CovariateEmbedding
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
-from sccountsdiff.benchmark.masked_diffusion import MASK, REMASKING, Remasking, sample_masked
+from sccountsdiff.benchmark.masked_diffusion import MASK, Remasking, sample_masked
+from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion import reverse_walk
 from sccountsdiff.nn.mlp import AdaptiveBlock
 
@@ -36,33 +37,21 @@ class ReMDMNetwork(Network):
         Share of each class in each gene, (genes, classes): what the untrained network predicts.
     covariates
         Embedding of the covariates, ``n_hidden`` wide.
-    n_layers, rank, dropout
-        Size of the network.
-    p_uncond
-        Share of the cells that are seen without covariates in training.
+    settings
+        Size of the network, and the share of the cells that are shown without covariates in training.
     """
 
-    def __init__(
-        self,
-        classes: CountClasses,
-        frequencies: Tensor,
-        covariates: CovariateEmbedding,
-        n_layers: int,
-        rank: int,
-        dropout: float,
-        p_uncond: float,
-    ):
+    def __init__(self, classes: CountClasses, frequencies: Tensor, covariates: CovariateEmbedding, settings: ReMDM):
         super().__init__()
-        n_genes, n_hidden = len(frequencies), covariates.n_hidden
-        self.classes = classes
-        self.covariates = covariates
-        self.p_uncond = p_uncond
+        n_genes, n_hidden = len(frequencies), settings.n_hidden
+        rank, dropout = settings.rank, settings.dropout
+        self.classes, self.covariates, self.p_uncond = classes, covariates, settings.p_uncond
         # Smooth functions of the log count to start with: neighbouring counts are alike.
         position = torch.log1p(torch.arange(len(classes))) / np.log1p(classes.last) * torch.pi
         basis = torch.cos(position[:, None] * torch.arange(1, rank + 1))  # (classes, rank)
         self.embed = nn.Embedding.from_pretrained(torch.cat([torch.zeros(1, rank), basis]), freeze=False)
         self.encoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(n_genes * rank, n_hidden))
-        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(settings.n_layers))
         self.decoder = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_genes * rank))
         nn.init.zeros_(self.decoder[1].weight)
         nn.init.zeros_(self.decoder[1].bias)
@@ -70,7 +59,7 @@ class ReMDMNetwork(Network):
         self.bias = nn.Parameter(frequencies.log())
 
     def forward(self, codes: Tensor, batch: Batch, null: Tensor) -> Tensor:
-        """Numbers for each gene, (cells, genes, rank); ``null`` are the cells seen without covariates."""
+        """Numbers for each gene, (cells, genes, rank); ``null`` are the cells shown without covariates."""
         condition = self.covariates(batch.categories, batch.continuous, null | batch.unseen)
         h = self.encoder(self.embed(codes - MASK).flatten(1)) + condition
         for block in self.blocks:
@@ -82,7 +71,7 @@ class ReMDMNetwork(Network):
         gene = entries.nonzero()[:, 1]
         return (numbers[entries] @ self.class_vectors.T + self.bias[gene]).log_softmax(dim=1)
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """MDLM's bound on the negative log-likelihood, in nats per observed entry."""
         n, device = len(batch), batch.counts.device
         codes = self.classes.encode(batch.counts)
@@ -94,14 +83,17 @@ class ReMDMNetwork(Network):
         log_law = self.log_law(numbers, targets).gather(1, codes[targets][:, None])[:, 0]
         return -(log_law / t.expand(codes.shape)[targets]).sum() / batch.observed.sum().clamp_min(1)
 
-    def guided(self, batch: Batch, gamma: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The law for codes and entries under guidance: ``gamma log p(x | covariates) + (1 - gamma) log p(x)``."""
-        seen, unseen = (torch.full((len(batch),), null, device=batch.counts.device) for null in (False, True))
+    def guided(self, batch: Batch, gamma: float) -> Callable[[Tensor, Tensor, float], Tensor]:
+        """The law for codes, entries and time under guidance: ``gamma log p(x | covariates) + (1 - gamma) log p(x)``.
 
-        def log_law(codes: Tensor, entries: Tensor) -> Tensor:
+        The network is not told the time: the share of masked entries says as much.
+        """
+        nulls = [torch.full((len(batch),), null, device=batch.counts.device) for null in (False, True)]
+
+        def log_law(codes: Tensor, entries: Tensor, t: float) -> Tensor:
             if gamma in (0, 1):
-                return self.log_law(self(codes, batch, seen if gamma == 1 else unseen), entries)
-            conditional, unconditional = (self.log_law(self(codes, batch, null), entries) for null in (seen, unseen))
+                return self.log_law(self(codes, batch, nulls[1 - int(gamma)]), entries)
+            conditional, unconditional = (self.log_law(self(codes, batch, null), entries) for null in nulls)
             return (gamma * conditional + (1 - gamma) * unconditional).log_softmax(dim=1)
 
         return log_law
@@ -126,7 +118,7 @@ class ReMDM(TorchBaseline):
       here ``max_epochs`` sets the budget, with early stopping.
     - The largest counts share one class (see ``quantile``), which becomes one of the training counts in it. Few classes
       are no shortcut: the largest counts make up most of a squared error.
-    - Known entries are shown as they are, which a masked model is trained for, and cells are walked through once.
+    - Observed entries are shown as they are, which a masked model is trained for, and cells are walked through once.
       ``known="noised"`` with ``n_resamples`` above 1 is RePaint as in the CountsDiff paper.
     - There is no schedule that loops at a constant level of noise (ReMDM-loop), and no nucleus sampling.
 
@@ -139,7 +131,7 @@ class ReMDM(TorchBaseline):
     n_hidden, n_layers, rank, dropout
         Size of the network.
     p_uncond
-        Share of the cells that are seen without covariates in training.
+        Share of the cells that are shown without covariates in training.
     n_steps
         Steps in sampling.
     remasking
@@ -149,7 +141,7 @@ class ReMDM(TorchBaseline):
     guidance
         1 for the conditional model, 0 for the unconditional one, more for stronger guidance.
     known
-        Whether known entries are shown as they are (``"clean"``) or masked as often as the others (``"noised"``).
+        Whether observed entries are shown as they are (``"clean"``) or masked as often as the others (``"noised"``).
     n_resamples
         How many times each step is walked (RePaint).
     max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share
@@ -184,17 +176,15 @@ class ReMDM(TorchBaseline):
     max_epochs: int = 50
     ema_decay: float | None = 0.99
 
-    name: ClassVar[str] = "remdm"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
-    draws: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
+    name = "remdm"
+    group = "generative"
+    draws = True
+    uses_covariates = True
+    uses_mask = True
 
     def __post_init__(self) -> None:
-        if self.remasking not in REMASKING:
-            raise ValueError(f"remasking must be one of {REMASKING}, found {self.remasking!r}.")
-        if self.known not in ("clean", "noised"):
-            raise ValueError(f"known must be 'clean' or 'noised', found {self.known!r}.")
+        one_of("remasking", self.remasking, get_args(Remasking))
+        one_of("known", self.known, ("clean", "noised"))
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta must be between 0 and 1, found {self.eta}.")
         if self.guidance < 0:
@@ -207,11 +197,11 @@ class ReMDM(TorchBaseline):
         classes = CountClasses(cells, self.quantile, self.max_classes)
         codes = np.where(cells.observed, np.round(cells.counts).clip(max=classes.last), len(classes)).astype(int)
         flat = codes + (len(classes) + 1) * np.arange(codes.shape[1])
-        seen = np.bincount(flat.ravel(), minlength=(len(classes) + 1) * codes.shape[1])
-        seen = seen.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)  # the last column are the unobserved
-        frequencies = torch.as_tensor(seen / seen.sum(axis=1, keepdims=True), dtype=torch.float32)
-        covariates = self.coder.embedding(self.n_hidden)
-        return ReMDMNetwork(classes, frequencies, covariates, self.n_layers, self.rank, self.dropout, self.p_uncond)
+        numbers = np.bincount(flat.ravel(), minlength=(len(classes) + 1) * codes.shape[1])
+        # The last column counts the entries that are not observed.
+        numbers = numbers.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)
+        frequencies = torch.as_tensor(numbers / numbers.sum(axis=1, keepdims=True), dtype=torch.float32)
+        return ReMDMNetwork(classes, frequencies, self.coder.embedding(self.n_hidden), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network
@@ -223,7 +213,7 @@ class ReMDM(TorchBaseline):
             sites,
             remasking=self.remasking,
             eta=self.eta,
-            show=self.known,
+            known=self.known,
             generator=generator,
         )
         return network.classes.decode(codes.clamp_min(0), generator)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
 from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import BinnedValues, LogValues
+from sccountsdiff.checks import one_of
 
 CLS_VALUE = -2.0  # what the released model has in place of a value of <cls>
 
@@ -71,13 +72,8 @@ class SCGPT(MaskedAutoEncoder):
     dropout: float = 0.0
     n_tokens: int = 128
     value_style: Literal["continuous", "scaling"] = "scaling"
-    batch_size: int = 64
-    lr: float = 3e-3
-    ema_decay: float | None = 0.98
 
-    name: ClassVar[str] = "scgpt"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "scgpt"
 
     def _network(self, cells: Cells) -> Network:
         transformer = SCGPTTransformer(
@@ -92,10 +88,10 @@ class SCGPT(MaskedAutoEncoder):
         return HiddenValues(transformer, LogValues(cells), self.hidden_shares, self.n_tokens)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
-        visible, values = batch.observed, self.network.values
-        counts = values.decode(self.network(batch.counts, visible, sites), batch.counts, visible)
+        observed, values = batch.observed, self.network.values
+        counts = values.decode(self.network(batch.counts, observed, sites), batch.counts, observed)
         # A cell with nothing to go by is like none that the network was trained on.
-        return torch.where(visible.any(dim=1, keepdim=True), counts, values.gene_mean)
+        return torch.where(observed.any(dim=1, keepdim=True), counts, values.gene_mean)
 
 
 @register_baseline
@@ -145,13 +141,12 @@ class SCGPTPretrained(SCGPT):
     batch_size: int = 32
     lr: float = 1e-4
 
-    name: ClassVar[str] = "scgpt_pretrained"
-    needs_weights: ClassVar[bool] = True
+    name = "scgpt_pretrained"
+    needs_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.unknown_genes not in ("error", "mean"):
-            raise ValueError(f"unknown_genes must be 'error' or 'mean', found {self.unknown_genes!r}.")
+        one_of("unknown_genes", self.unknown_genes, ("error", "mean"))
         if self.weights_path is not None:
             self.weights_path = Path(self.weights_path)  # results go by what is there, not by how it is called
 
@@ -191,8 +186,8 @@ class SCGPTPretrained(SCGPT):
         return torch.where(self.network.known & batch.observed.any(dim=1, keepdim=True), counts, mean)
 
 
-class HiddenValues(Network):
-    """Predicts values of hidden genes from those of visible ones.
+class HiddenValues(HidingNetwork):
+    """Predicts values of hidden genes from those of observed ones.
 
     Parameters
     ----------
@@ -209,7 +204,7 @@ class HiddenValues(Network):
     known
         Genes that the transformer knows, boolean. Default: all.
     sees_zeros
-        Whether visible zeros are part of the input.
+        Whether observed zeros are part of the input.
     """
 
     def __init__(
@@ -222,36 +217,29 @@ class HiddenValues(Network):
         known: Tensor | None = None,
         sees_zeros: bool = True,
     ):
-        super().__init__()
-        self.transformer = transformer
-        self.values = values
-        self.n_tokens = n_tokens
-        self.cls_value = cls_value
-        self.sees_zeros = sees_zeros
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        super().__init__(values, hidden_shares)
+        self.transformer, self.n_tokens = transformer, n_tokens
+        self.cls_value, self.sees_zeros = cls_value, sees_zeros
         self.register_buffer("known", torch.ones_like(values.gene_mean, dtype=torch.bool) if known is None else known)
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
-        """Mean squared error at hidden genes."""
-        hidden = hide(batch.observed, self.hidden_shares)
-        visible = batch.observed & ~hidden
-        index, valid, predicted = self._predict(batch.counts, visible, hidden, self.n_tokens)
-        target = self.values(batch.counts, visible).gather(1, index)
-        asked = valid & hidden.gather(1, index)
-        return ((predicted - target).square() * asked).sum() / asked.sum().clamp(min=1)
+    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a random choice of genes, (cells, tokens)."""
+        index, valid, predicted = self._predict(counts, observed, hidden, self.n_tokens)
+        target = self.values(counts, observed).gather(1, index)
+        return predicted - target, valid & hidden.gather(1, index)
 
-    def forward(self, counts: Tensor, visible: Tensor, asked: Tensor) -> Tensor:
+    def forward(self, counts: Tensor, observed: Tensor, asked: Tensor) -> Tensor:
         """Predicted values, (cells, genes), 0 where not asked."""
-        index, valid, predicted = self._predict(counts, visible, asked)
+        index, valid, predicted = self._predict(counts, observed, asked)
         return torch.zeros_like(counts).scatter(1, index, predicted * valid)
 
     def _predict(
-        self, counts: Tensor, visible: Tensor, asked: Tensor, n_tokens: int | None = None
+        self, counts: Tensor, observed: Tensor, asked: Tensor, n_tokens: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Genes of the tokens, which of them are no padding, and their predicted values, all (cells, tokens)."""
-        context = visible if self.sees_zeros else visible & (counts > 0)
+        context = observed if self.sees_zeros else observed & (counts > 0)
         index, valid = pack((context | asked) & self.known, n_tokens)
-        values = self.values(counts, visible).gather(1, index)
+        values = self.values(counts, observed).gather(1, index)
         genes, values, shown = (
             nn.functional.pad(x, (1, 0), value=first)
             for x, first in ((index + 1, 0), (values, self.cls_value), (valid & context.gather(1, index), True))

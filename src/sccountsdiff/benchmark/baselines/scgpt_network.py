@@ -43,8 +43,8 @@ class SCGPTTransformer(nn.Module):
     --------
     >>> import torch
     >>> network = SCGPTTransformer(5, n_hidden=8, n_heads=2, n_feedforward=8, n_layers=1)
-    >>> genes, visible = torch.tensor([[0, 3, 1]]), torch.tensor([[True, True, False]])
-    >>> network(genes, torch.tensor([[1.0, 2.0, 0.0]]), visible).shape
+    >>> genes, observed = torch.tensor([[0, 3, 1]]), torch.tensor([[True, True, False]])
+    >>> network(genes, torch.tensor([[1.0, 2.0, 0.0]]), observed).shape
     torch.Size([1, 3])
     """
 
@@ -75,7 +75,7 @@ class SCGPTTransformer(nn.Module):
         )
         self.flag_encoder = nn.Embedding(2, n_hidden)
         layers = nn.ModuleList(
-            _Layer(n_hidden, n_heads, n_feedforward, dropout, batch_first=True) for _ in range(n_layers)
+            _PostNormLayer(n_hidden, n_heads, n_feedforward, dropout, batch_first=True) for _ in range(n_layers)
         )
         self.transformer_encoder = nn.ModuleDict({"layers": layers})
         self.decoder = nn.ModuleDict(
@@ -91,23 +91,23 @@ class SCGPTTransformer(nn.Module):
         )
         nn.init.uniform_(self.encoder.embedding.weight, -0.1, 0.1)
 
-    def forward(self, genes: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-        """Predicted values (cells, tokens); of ``values`` only those are used that are ``visible``."""
+    def forward(self, genes: Tensor, values: Tensor, observed: Tensor) -> Tensor:
+        """Predicted values (cells, tokens); of ``values`` only those are used that are ``observed``."""
         h = self.encoder(genes)
         values = values[..., None]
         shown = h * values if self.value_style == "scaling" else h + self.value_encoder(values)
-        h = torch.where(visible[..., None], shown, h + self.flag_encoder.weight[1])
+        h = torch.where(observed[..., None], shown, h + self.flag_encoder.weight[1])
         itself = torch.eye(genes.shape[1], dtype=torch.bool, device=genes.device)
-        attend = (visible[:, None, :] | itself)[:, None]
+        attend = (observed[:, None, :] | itself)[:, None]
         for layer in self.transformer_encoder["layers"]:
-            h = layer(h, attend, visible)
+            h = layer(h, attend, observed)
         return self.decoder["fc"](h).squeeze(-1)
 
 
-class _Layer(nn.TransformerEncoderLayer):
+class _PostNormLayer(nn.TransformerEncoderLayer):
     """Post-norm layer; the mixture that a hidden token attends to is not projected, as in the original."""
 
-    def forward(self, h: Tensor, attend: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, h: Tensor, attend: Tensor, observed: Tensor) -> Tensor:
         attention = self.self_attn
         q, k, v = (
             part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
@@ -115,7 +115,7 @@ class _Layer(nn.TransformerEncoderLayer):
         )
         # No dropout of attention weights: with it the CPU has only the slow kernel.
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend).transpose(1, 2).flatten(2)
-        mixed = torch.where(visible[..., None], attention.out_proj(mixed), mixed)
+        mixed = torch.where(observed[..., None], attention.out_proj(mixed), mixed)
         h = self.norm1(h + self.dropout1(mixed))
         return self.norm2(h + self.dropout2(self.linear2(self.dropout(F.relu(self.linear1(h))))))
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
-from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
 from sccountsdiff.benchmark.baselines.gaussian_diffusion import add_noise, draw, signal_shares
+from sccountsdiff.benchmark.baselines.masking import random_part
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.value_transforms import LogValues
+from sccountsdiff.checks import whole_number
 from sccountsdiff.nn import TimeEmbedding
 
-N_CHANNELS = 4
+N_GENE_INPUTS = 4
 """What the network is told of a gene: its noisy value, its observed value, whether it is a target, whether observed."""
 
 
-class AttentionBlock(nn.Module):
+class GatedAttentionBlock(nn.Module):
     """Residual block: attention between groups of genes, then a gated layer whose result is also skipped ahead."""
 
     def __init__(self, n_hidden: int, n_heads: int):
@@ -50,39 +51,27 @@ class ScIDPMsNetwork(Network):
 
     Parameters
     ----------
-    mean, centre, spread, highest
-        Of each gene: mean count; and mean, standard deviation and maximum of its log counts.
+    values
+        From counts to standard scores and back.
     shares
         Signal share of each noise level.
-    n_hidden, n_layers, n_heads
+    settings
         Size of the network.
-    group_size
-        Genes per token.
     """
 
-    def __init__(
-        self,
-        mean: Tensor,
-        centre: Tensor,
-        spread: Tensor,
-        highest: Tensor,
-        shares: Tensor,
-        n_hidden: int,
-        n_layers: int,
-        n_heads: int,
-        group_size: int,
-    ):
+    def __init__(self, values: LogValues, shares: Tensor, settings: ScIDPMs):
         super().__init__()
-        statistics = {"mean": mean, "centre": centre, "spread": spread, "highest": highest, "shares": shares}
-        for name, value in statistics.items():
-            self.register_buffer(name, value.float())
-        self.group_size = min(group_size, len(mean))
-        n_groups = math.ceil(len(mean) / self.group_size)
-        n_inputs = N_CHANNELS * self.group_size
+        n_hidden = settings.n_hidden
+        self.values = values
+        self.register_buffer("shares", shares.float())
+        n_genes = len(values.gene_mean)
+        self.group_size = min(settings.group_size, n_genes)
+        n_groups = math.ceil(n_genes / self.group_size)
+        n_inputs = N_GENE_INPUTS * self.group_size
         self.encoder = nn.Parameter(torch.randn(n_groups, n_inputs, n_hidden) / math.sqrt(n_inputs))
         self.encoder_bias = nn.Parameter(torch.randn(n_groups, n_hidden))
         self.time = TimeEmbedding(n_hidden)
-        self.blocks = nn.ModuleList(AttentionBlock(n_hidden, n_heads) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(GatedAttentionBlock(n_hidden, settings.n_heads) for _ in range(settings.n_layers))
         self.hidden = nn.Linear(n_hidden, n_hidden)
         self.decoder = nn.Parameter(torch.zeros(n_groups, n_hidden, self.group_size))
 
@@ -103,32 +92,17 @@ class ScIDPMsNetwork(Network):
         out = self.hidden(total / math.sqrt(len(self.blocks))).relu().transpose(0, 1)
         return torch.bmm(out, self.decoder).transpose(0, 1).flatten(1)[:, :n_genes]
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Mean squared error of the predicted velocity, over observed entries that were made targets."""
-        device = batch.counts.device
-        rate = torch.rand(len(batch), 1, device=device)
-        targets = batch.observed & (torch.rand(batch.counts.shape, device=device) < rate)
-        visible = batch.observed & ~targets
-        values = self.scale(batch.counts, self.depth(batch.counts, visible))
-        level = torch.randint(1, len(self.shares), (len(batch),), device=device)
+        targets = random_part(batch.observed)
+        observed = batch.observed & ~targets
+        values = self.values(batch.counts, observed)
+        level = torch.randint(1, len(self.shares), (len(batch),), device=values.device)
         share = self.shares[level][:, None]
         noise = torch.randn_like(values)
         velocity = share.sqrt() * noise - (1 - share).sqrt() * values
-        guess = self(add_noise(values, noise, share), level, values, visible, targets)
+        guess = self(add_noise(values, noise, share), level, values, observed, targets)
         return torch.where(targets, (guess - velocity) ** 2, 0.0).sum() / targets.sum().clamp_min(1)
-
-    def depth(self, counts: Tensor, visible: Tensor) -> Tensor:
-        """Depth of each cell, from its visible entries."""
-        return batch_depth(counts, visible, self.mean)
-
-    def scale(self, counts: Tensor, depth: Tensor) -> Tensor:
-        """Standard scores of log counts."""
-        return (torch.log1p(counts / depth) - self.centre) / self.spread
-
-    def unscale(self, values: Tensor, depth: Tensor) -> Tensor:
-        """Undo :meth:`scale`, for values brought into the range that the gene had in training."""
-        logs = torch.minimum((values * self.spread + self.centre).clamp_min(0), self.highest)
-        return torch.expm1(logs) * depth
 
 
 @register_baseline
@@ -204,37 +178,28 @@ class ScIDPMs(TorchBaseline):
     lr: float = 2e-3
     ema_decay: float | None = 0.99
 
-    name: ClassVar[str] = "scidpms"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    draws: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
+    name = "scidpms"
+    group = "specialised"
+    draws = True
+    uses_mask = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_steps <= self.n_levels:
             raise ValueError(f"n_steps must be between 1 and n_levels={self.n_levels}, found {self.n_steps}.")
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta must be between 0 and 1, found {self.eta}.")
-        if self.n_imputations < 1:
-            raise ValueError(f"n_imputations must be at least 1, found {self.n_imputations}.")
+        whole_number("n_imputations", self.n_imputations)
+        whole_number("group_size", self.group_size)
         if self.n_hidden % self.n_heads:
             raise ValueError(f"n_heads={self.n_heads} must divide n_hidden={self.n_hidden}.")
-        if self.group_size < 1:
-            raise ValueError(f"group_size must be at least 1, found {self.group_size}.")
         self._shares = signal_shares(self.n_levels, self.noise_schedule)
 
     def _network(self, cells: Cells) -> ScIDPMsNetwork:
-        observed = torch.as_tensor(cells.observed)
-        mean, logs = log_profiles(cells)
-        centre = logs.sum(dim=0) / observed.sum(dim=0)
-        spread = (torch.where(observed, (logs - centre) ** 2, 0.0).sum(dim=0) / observed.sum(dim=0)).sqrt()
-        spread = torch.where(spread > 0, spread, 1.0)
-        statistics = (mean, centre, spread, logs.amax(dim=0), self._shares)
-        return ScIDPMsNetwork(*statistics, self.n_hidden, self.n_layers, self.n_heads, self.group_size)
+        return ScIDPMsNetwork(LogValues(cells, _standard_scores), self._shares, self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network
-        depth = network.depth(batch.counts, batch.observed)
-        values = network.scale(batch.counts, depth)
+        values = network.values(batch.counts, batch.observed)
 
         def velocity(x: Tensor, level: int) -> Tensor:
             levels = torch.full((len(batch),), level, device=x.device)
@@ -244,4 +209,13 @@ class ScIDPMs(TorchBaseline):
             draw(velocity, network.shares, sites.shape, self.n_steps, self.eta, generator)
             for _ in range(self.n_imputations)
         ]
-        return network.unscale(torch.stack(imputations).median(dim=0).values, depth)
+        median = torch.stack(imputations).median(dim=0).values
+        return network.values.decode(median, batch.counts, batch.observed)
+
+
+def _standard_scores(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean 0 and variance 1 of each gene over observed entries; answers stay within the range of the gene."""
+    n_observed = observed.sum(dim=0)
+    mean = logs.sum(dim=0) / n_observed
+    sd = (torch.where(observed, (logs - mean) ** 2, 0.0).sum(dim=0) / n_observed).sqrt()
+    return mean, torch.where(sd > 0, sd, 1.0), logs.amax(dim=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,11 +74,11 @@ class SCVIBaseline(Baseline):
     batch_size: int = 128
     train_kwargs: dict[str, Any] = field(default_factory=dict)
 
-    name: ClassVar[str] = "scvi"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    draws: ClassVar[bool] = True
-    denoises: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
+    name = "scvi"
+    group = "specialised"
+    draws = True
+    denoises = True
+    uses_covariates = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         cells = cells[cells.counts.sum(axis=1) > 0]  # an empty cell has no log depth
@@ -161,4 +161,4 @@ class SCVIRefined(SCVIBaseline):
 
     n_rounds: int = sampling(5)
 
-    name: ClassVar[str] = "scvi_refined"
+    name = "scvi_refined"

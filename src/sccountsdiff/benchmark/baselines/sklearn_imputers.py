@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -56,9 +56,9 @@ class SklearnIterative(JointBaseline):
     n_nearest_features: int | None = 30
     max_iter: int = 5
 
-    name: ClassVar[str] = "sklearn_iterative"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "sklearn_iterative"
+    group = "specialised"
+    uses_mask = True
 
     def _profiles(self, cells: Cells, depth: np.ndarray, seed: int) -> np.ndarray:
         data = _log_with_gaps(cells, depth)
@@ -110,9 +110,9 @@ class SklearnKNN(JointBaseline):
     n_neighbors: int = 15
     weights: Literal["uniform", "distance"] = "uniform"
 
-    name: ClassVar[str] = "sklearn_knn"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "sklearn_knn"
+    group = "specialised"
+    uses_mask = True
 
     def _profiles(self, cells: Cells, depth: np.ndarray, seed: int) -> np.ndarray:
         data = _log_with_gaps(cells, depth)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import lightning.pytorch as pl
 import numpy as np
@@ -16,13 +15,15 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells
+from sccountsdiff.benchmark.baselines.base import Baseline
+from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
 VALIDATION = "validation_loss"
+MAX_GRADIENT_NORM = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,22 @@ class Batch:
         return len(self.counts)
 
 
+Objective = tuple[list[nn.Parameter], Callable[[Batch], Tensor]]
+
+
 class Network(nn.Module, ABC):
     """What a torch baseline trains: a network that knows its loss.
 
-    A network that is trained by several players in turns (a generative adversarial one) overrides :meth:`players`.
+    A network of which parts minimise different losses (a generative adversarial one) overrides :meth:`objectives`.
     """
 
     @abstractmethod
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
-        """Loss of a batch, a scalar, for one of the players; random numbers are drawn from torch's global stream."""
+    def loss(self, batch: Batch) -> Tensor:
+        """Loss of a batch, a scalar, in training and in validation; random numbers come from torch's global stream."""
 
-    def players(self) -> list[list[nn.Parameter]]:
-        """Parameters of each player; each makes one step for every batch."""
-        return [list(self.parameters())]
+    def objectives(self) -> list[Objective]:
+        """Parameters and the loss that they minimise; each pair has an optimiser, which makes one step for every batch."""
+        return [(list(self.parameters()), self.loss)]
 
 
 @dataclass(eq=False)
@@ -109,8 +113,6 @@ class TorchBaseline(Baseline):
     progress: bool = False
     trainer_kwargs: dict[str, object] = field(default_factory=dict)
 
-    max_gradient_norm: ClassVar[float] = 1.0
-
     @property
     def training_key(self) -> str | None:
         """As of all methods; one with another network is never the same."""
@@ -153,7 +155,7 @@ class TorchBaseline(Baseline):
             "limit_val_batches": None if n_validation else 0,
             **self.trainer_kwargs,
         }
-        loop = _Loop(self.network, self.lr, self.weight_decay, self.n_warmup_steps, self.max_gradient_norm, seed)
+        loop = _Loop(self, seed)
         with quiet():
             trainer = pl.Trainer(**settings)
             trainer.fit(loop, self._loader(cells[used], True), self._loader(cells[held_out], False))
@@ -174,15 +176,15 @@ class TorchBaseline(Baseline):
         """Blocks of filled-in cells, in order; the draws of a block depend on its number and ``entropy`` only."""
         start = 0
         for number, values in enumerate(self._loader(cells, False)):
-            batch = _batch([value.to(device) for value in values])
+            batch = Batch(*(value.to(device) for value in values))
             state = np.random.SeedSequence([*entropy, number]).generate_state(1, np.uint64)[0]
             generator = torch.Generator(device).manual_seed(int(state))
-            hidden = torch.as_tensor(sites[start : start + len(batch)], device=device)
+            sites_of_batch = torch.as_tensor(sites[start : start + len(batch)], device=device)
             start += len(batch)
-            yield self._fill(batch, hidden, generator).float().cpu().numpy()
+            yield self._fill(batch, sites_of_batch, generator).float().cpu().numpy()
 
     def _loader(self, cells: Cells, shuffle: bool) -> DataLoader:
-        """Whole batches by index, which is much faster than collating cells one by one."""
+        """Batches that are taken from the tensors by index, much faster than collating cells one by one."""
         tensors = [torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)]
         data = TensorDataset(*tensors, *self.coder(cells.covariates))
         order = RandomSampler(data) if shuffle else SequentialSampler(data)
@@ -192,34 +194,28 @@ class TorchBaseline(Baseline):
 
 
 class _Loop(pl.LightningModule):
-    """Adam for each player in turn, and a validation loss on the same random numbers in every epoch."""
+    """Adam for each objective in turn, and a validation loss on the same random numbers in every epoch."""
 
-    def __init__(
-        self, network: Network, lr: float, weight_decay: float, n_warmup_steps: int, max_norm: float, seed: int
-    ):
+    def __init__(self, method: TorchBaseline, seed: int):
         super().__init__()
         self.automatic_optimization = False
-        self.network = network
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.n_warmup_steps = n_warmup_steps
-        self.max_norm = max_norm
-        self.seed = seed
+        self.network, self.seed = method.network, seed
+        self.lr, self.weight_decay, self.n_warmup_steps = method.lr, method.weight_decay, method.n_warmup_steps
         self.history: list[dict[str, float]] = []
 
     def training_step(self, values: list[Tensor], batch_idx: int) -> None:
-        """One step of each player."""
-        batch = _batch(values)
+        """One step for each objective."""
+        batch = Batch(*values)
         optimizers = self.optimizers(use_pl_optimizer=True)
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
-        for player, optimizer in enumerate(optimizers):
+        for optimizer, (_, objective) in zip(optimizers, self.network.objectives(), strict=True):
             self.toggle_optimizer(optimizer)
-            loss = self.network.loss(batch, player)
+            loss = objective(batch)
             if not torch.isfinite(loss):
                 raise RuntimeError(f"The training loss is {float(loss)}; a lower learning rate may help.")
             optimizer.zero_grad()
             self.manual_backward(loss)
-            self.clip_gradients(optimizer, gradient_clip_val=self.max_norm, gradient_clip_algorithm="norm")
+            self.clip_gradients(optimizer, gradient_clip_val=MAX_GRADIENT_NORM, gradient_clip_algorithm="norm")
             warmth = min(1.0, (self.global_step // len(optimizers) + 1) / max(self.n_warmup_steps, 1))
             for group in optimizer.param_groups:
                 group["lr"] = self.lr * warmth
@@ -228,12 +224,12 @@ class _Loop(pl.LightningModule):
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch))
 
     def validation_step(self, values: list[Tensor], batch_idx: int) -> None:
-        """Loss of the last player, in evaluation mode."""
-        batch = _batch(values)
+        """Loss of the network, in evaluation mode."""
+        batch = Batch(*values)
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(self.seed * 1000 + batch_idx)
-            loss = self.network.loss(batch, len(self.network.players()) - 1)
+            loss = self.network.loss(batch)
         self.log(VALIDATION, loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch))
 
     def on_train_epoch_end(self) -> None:
@@ -242,12 +238,8 @@ class _Loop(pl.LightningModule):
         self.history.append({key: value for key, value in losses.items() if math.isfinite(value)})
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One Adam per player."""
+        """One Adam for each objective."""
         return [
             torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay)
-            for parameters in self.network.players()
+            for parameters, _ in self.network.objectives()
         ]
-
-
-def _batch(values: list[Tensor]) -> Batch:
-    return Batch(*values)

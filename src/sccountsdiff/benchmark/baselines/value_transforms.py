@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark.baselines.base import Cells
-from sccountsdiff.benchmark.baselines.depth import batch_depth
+from sccountsdiff.benchmark.baselines.cells import Cells
+from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+
+Scaling = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""From log counts and what is observed of them, both (cells, genes): shift, scale and largest log count of each gene."""
 
 
 class LogValues(nn.Module):
-    """Counts as log(1 + count / depth) and back; the depth of a cell is known from its visible entries only.
+    """Counts as log(1 + count / depth), shifted and scaled, and back.
+
+    The depth of a cell is known from its observed entries only.
 
     Parameters
     ----------
     cells
         Training cells, for the mean of each gene, which is what a cell of depth 1 is expected to have.
+    scaling
+        Gives shift, scale and the largest log count that is decoded, from the log counts of the training cells. By default
+        values are not scaled, and the largest is the largest of all genes.
 
     Examples
     --------
@@ -25,34 +34,39 @@ class LogValues(nn.Module):
     >>> import torch
     >>> counts = torch.tensor([[4.0, 2.0, 0.0]])
     >>> values = LogValues(Cells(counts.numpy(), np.ones((1, 3), dtype=bool), pd.DataFrame(index=[0])))
-    >>> visible = torch.tensor([[True, False, False]])
-    >>> values.decode(values(counts, visible), counts, visible)
+    >>> observed = torch.tensor([[True, False, False]])
+    >>> values.decode(values(counts, observed), counts, observed)
     tensor([[4., 2., 0.]])
     """
 
-    def __init__(self, cells: Cells):
+    def __init__(self, cells: Cells, scaling: Scaling | None = None):
         super().__init__()
-        self.register_buffer("gene_mean", torch.as_tensor(cells.gene_means(), dtype=torch.float32))
-        counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
-        self.register_buffer("largest", self(counts, observed).max())
+        gene_mean, logs = log_profiles(cells)
+        if scaling is None:
+            shift, scale, largest = torch.zeros(()), torch.ones(()), logs.max()
+        else:
+            shift, scale, largest = scaling(logs, torch.as_tensor(cells.observed))
+        for name, value in {"gene_mean": gene_mean, "shift": shift, "scale": scale, "largest": largest}.items():
+            self.register_buffer(name, value)
 
-    def depth(self, counts: Tensor, visible: Tensor) -> Tensor:
-        """Visible total of each cell over what is expected of its visible genes, (cells, 1)."""
-        return batch_depth(counts, visible, self.gene_mean)
+    def depth(self, counts: Tensor, observed: Tensor) -> Tensor:
+        """Observed total of each cell over what is expected of its observed genes, (cells, 1)."""
+        return batch_depth(counts, observed, self.gene_mean)
 
-    def forward(self, counts: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Values of all entries, (cells, genes)."""
-        return torch.log1p(counts / self.depth(counts, visible))
+        return (torch.log1p(counts / self.depth(counts, observed)) - self.shift) / self.scale
 
-    def decode(self, values: Tensor, counts: Tensor, visible: Tensor) -> Tensor:
-        """Counts with these values in cells with these visible counts; never above the largest of training."""
-        return torch.expm1(values.clamp(0, self.largest)) * self.depth(counts, visible)
+    def decode(self, values: Tensor, counts: Tensor, observed: Tensor) -> Tensor:
+        """Counts with these values in cells with these observed counts; never above the largest of training."""
+        logs = torch.minimum((values * self.scale + self.shift).clamp_min(0), self.largest)
+        return torch.expm1(logs) * self.depth(counts, observed)
 
 
 class BinnedValues(LogValues):
-    """Counts as numbers of bins that hold as many of the visible non-zero counts of a cell each, and back.
+    """Counts as numbers of bins that hold as many of the observed non-zero counts of a cell each, and back.
 
-    A cell without visible counts has the bins of the mean training cell.
+    A cell without observed counts has the bins of the mean training cell.
 
     Parameters
     ----------
@@ -68,10 +82,10 @@ class BinnedValues(LogValues):
     >>> import torch
     >>> counts = torch.tensor([[0.0, 1.0, 2.0, 3.0, 8.0]])
     >>> cells = Cells(counts.numpy(), np.ones((1, 5), dtype=bool), pd.DataFrame(index=[0]))
-    >>> values, visible = BinnedValues(cells, n_bins=5), torch.ones(1, 5, dtype=torch.bool)
-    >>> values(counts, visible)
+    >>> values, observed = BinnedValues(cells, n_bins=5), torch.ones(1, 5, dtype=torch.bool)
+    >>> values(counts, observed)
     tensor([[0., 1., 2., 3., 4.]])
-    >>> values.decode(torch.tensor([[0.5, 2.5, 7.0]]), counts, visible)
+    >>> values.decode(torch.tensor([[0.5, 2.5, 7.0]]), counts, observed)
     tensor([[0.5000, 2.5000, 8.0000]])
     """
 
@@ -79,26 +93,26 @@ class BinnedValues(LogValues):
         self.n_bins = n_bins
         super().__init__(cells)
 
-    def edges(self, counts: Tensor, visible: Tensor) -> Tensor:
+    def edges(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Lower edge of each bin, that of the zeros included, (cells, bins)."""
-        seen = visible & (counts > 0)
-        nothing = ~seen.any(dim=1, keepdim=True)
-        shown = torch.where(nothing, self.gene_mean, counts.masked_fill(~seen, 0.0))
-        n_zeros = (shown == 0).sum(dim=1, keepdim=True)
+        positive = observed & (counts > 0)
+        empty = ~positive.any(dim=1, keepdim=True)
+        binned = torch.where(empty, self.gene_mean, counts.masked_fill(~positive, 0.0))
+        n_zeros = (binned == 0).sum(dim=1, keepdim=True)
         levels = torch.linspace(0, 1, self.n_bins - 1, device=counts.device)
-        place = (n_zeros + levels * (shown.shape[1] - 1 - n_zeros)).clamp(max=shown.shape[1] - 1)
-        return nn.functional.pad(_interpolate(shown.sort(dim=1).values, place), (1, 0))
+        place = (n_zeros + levels * (binned.shape[1] - 1 - n_zeros)).clamp(max=binned.shape[1] - 1)
+        return nn.functional.pad(_interpolate(binned.sort(dim=1).values, place), (1, 0))
 
-    def forward(self, counts: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Number of the bin of each entry, (cells, genes); counts that fill several bins get the middle of them."""
-        edges = self.edges(counts, visible)[:, 1:].contiguous()
+        edges = self.edges(counts, observed)[:, 1:].contiguous()
         last = torch.searchsorted(edges, counts.contiguous(), right=True)
         first = torch.minimum(torch.searchsorted(edges, counts.contiguous()) + 1, last)
         return torch.where(counts > 0, ((first + last) / 2).clamp(min=1), 0.0)
 
-    def decode(self, values: Tensor, counts: Tensor, visible: Tensor) -> Tensor:
+    def decode(self, values: Tensor, counts: Tensor, observed: Tensor) -> Tensor:
         """Counts at these numbers of bins."""
-        return _interpolate(self.edges(counts, visible), values.clamp(0, self.n_bins - 1))
+        return _interpolate(self.edges(counts, observed), values.clamp(0, self.n_bins - 1))
 
 
 def _interpolate(table: Tensor, place: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.masking import MaskedAutoEncoder, hide, pack
+from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
@@ -73,14 +72,9 @@ class XTrimoGene(MaskedAutoEncoder):
     n_decoder_layers: int = 1
     n_bins: int = 100
     dropout: float = 0.0
-    batch_size: int = 64
-    lr: float = 3e-3
-    ema_decay: float | None = 0.98
     max_steps: int | None = 700
 
-    name: ClassVar[str] = "xtrimogene"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "specialised"
-    uses_mask: ClassVar[bool] = True
+    name = "xtrimogene"
 
     def _network(self, cells: Cells) -> Network:
         encoder = Encoder(cells.counts.shape[1], self.n_hidden, self.n_heads, self.n_layers, self.n_bins, self.dropout)
@@ -94,28 +88,22 @@ class XTrimoGene(MaskedAutoEncoder):
         return self.network.values.decode(predicted, batch.counts, batch.observed)
 
 
-class HiddenExpression(Network):
+class HiddenExpression(HidingNetwork):
     """Encoder of expressed genes, decoder of all genes, and the loss at hidden entries."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder, values: LogValues, hidden_shares: tuple[float, ...]):
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.values = values
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        super().__init__(values, hidden_shares)
+        self.encoder, self.decoder = encoder, decoder
 
-    def loss(self, batch: Batch, player: int = 0) -> Tensor:
-        """Mean squared error at hidden entries."""
-        hidden = hide(batch.observed, self.hidden_shares)
-        visible = batch.observed & ~hidden
-        errors = (self(batch.counts, visible) - self.values(batch.counts, visible)).square()
-        return (errors * hidden).sum() / hidden.sum().clamp(min=1)
+    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Of all entries, (cells, genes)."""
+        return self(counts, observed) - self.values(counts, observed), hidden
 
-    def forward(self, counts: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Predicted values of all entries, (cells, genes)."""
-        index, valid = pack(visible & (counts > 0))
-        values = self.values(counts, visible).gather(1, index)
-        return self.decoder(self.encoder(values, index, valid), index, valid, visible, self.encoder)
+        index, valid = pack(observed & (counts > 0))
+        values = self.values(counts, observed).gather(1, index)
+        return self.decoder(self.encoder(values, index, valid), index, valid, observed, self.encoder)
 
 
 class AutoDiscretization(nn.Module):
@@ -161,7 +149,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.genes = nn.Embedding(n_genes, n_hidden)
         self.embed = AutoDiscretization(n_bins, n_hidden)
-        self.layers = nn.ModuleList(_Layer(n_hidden, n_heads, dropout, _softmax_attention) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            _PreNormLayer(n_hidden, n_heads, dropout, _softmax_attention) for _ in range(n_layers)
+        )
         self.norm = nn.LayerNorm(n_hidden)
 
     def tokens(self, genes: Tensor, values: Tensor) -> Tensor:
@@ -184,26 +174,28 @@ class Decoder(nn.Module):
         super().__init__()
         self.hidden = nn.Parameter(0.1 * torch.randn(n_encoded))
         self.project = nn.Linear(n_encoded, n_hidden)
-        self.layers = nn.ModuleList(_Layer(n_hidden, n_heads, dropout, _linear_attention) for _ in range(n_layers))
+        self.layers = nn.ModuleList(
+            _PreNormLayer(n_hidden, n_heads, dropout, _linear_attention) for _ in range(n_layers)
+        )
         self.out = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, 1))
 
-    def forward(self, encoded: Tensor, index: Tensor, valid: Tensor, visible: Tensor, encoder: Encoder) -> Tensor:
+    def forward(self, encoded: Tensor, index: Tensor, valid: Tensor, observed: Tensor, encoder: Encoder) -> Tensor:
         """Values of all genes, (cells, genes)."""
         genes = encoder.genes.weight
         # Project before copying to all cells: there are fewer vectors to project.
         zero, hidden, encoded = map(
             self.project, (encoder.tokens(genes, genes.new_zeros(len(genes))), genes + self.hidden, encoded)
         )
-        h = torch.where(visible[..., None], zero, hidden)
+        h = torch.where(observed[..., None], zero, hidden)
         place = index[..., None].expand_as(encoded)
         h = h.scatter(1, place, torch.where(valid[..., None], encoded, h.gather(1, place)))
-        everywhere = torch.ones_like(visible)
+        everywhere = torch.ones_like(observed)
         for layer in self.layers:
             h = layer(h, everywhere)
         return self.out(h).squeeze(-1)
 
 
-class _Layer(nn.Module):
+class _PreNormLayer(nn.Module):
     """Pre-norm attention and feed-forward layer."""
 
     def __init__(self, n_hidden: int, n_heads: int, dropout: float, attention):

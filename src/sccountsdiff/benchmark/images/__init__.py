@@ -13,12 +13,13 @@ from sccountsdiff.benchmark.images.data import (
 )
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.inception import Inception, load_inception
+from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.images.network import ImageDenoiser
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.run import run_images
-from sccountsdiff.benchmark.images.scores import Judge, inception_score
-from sccountsdiff.benchmark.images.training import ImageDiffusion, load_model, train
+from sccountsdiff.benchmark.images.scores import ImageEvaluator, inception_score
+from sccountsdiff.benchmark.images.training import train
 
 __all__ = [
     "CONFIGS",
@@ -29,7 +30,7 @@ __all__ = [
     "ImageDenoiser",
     "ImageDiffusion",
     "Inception",
-    "Judge",
+    "ImageEvaluator",
     "Splits",
     "first_images",
     "generate",

@@ -8,11 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.images.data import IMAGE_SETS, CountImages, Splits
+from sccountsdiff.benchmark.images.config import ImageConfig
+from sccountsdiff.benchmark.images.data import CountImages, Splits, register_images
 from sccountsdiff.benchmark.optional import optional_import
 
 CROP, SIZE = 178, 64
 FOLDER, ATTRIBUTES, PARTITION = "img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt"
+CELEBA_CONFIGS = {
+    "celeba": ImageConfig("celeba", layers_per_block=4, batch_size=100, n_steps=1_300_000),
+    "celeba_30m": ImageConfig("celeba", batch_size=100, n_steps=500_000),
+}
 
 
 class CelebA(CountImages):
@@ -59,7 +64,7 @@ class CelebA(CountImages):
         return torch.from_numpy(pixels).permute(2, 0, 1), self.attributes[index]
 
 
-@IMAGE_SETS.register("celeba")
+@register_images("celeba", CELEBA_CONFIGS)
 def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
     """CelebA's training part, and its test part as held-out images.
 

@@ -6,22 +6,36 @@ import hashlib
 import io
 import pickle
 import tarfile
-import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from sccountsdiff.benchmark.images.data import IMAGE_SETS, ArrayImages, Splits
+from sccountsdiff.benchmark.images.config import SMALL, ImageConfig
+from sccountsdiff.benchmark.images.data import ArrayImages, Splits, register_images
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 SHAPE = (3, 32, 32)
 
+PAPER = ImageConfig("cifar10")
+CIFAR10_CONFIGS = {
+    "cifar10_cosine": PAPER,
+    "cifar10_fisher": replace(PAPER, schedule="fisher"),
+    "cifar10_unconditional": replace(PAPER, conditional=False, n_steps=300_000),
+    "cifar10_blackout": replace(PAPER, schedule="blackout", conditional=False, n_steps=300_000),
+    "cifar10_deep": replace(PAPER, layers_per_block=4),
+    "cifar10_small": replace(
+        PAPER, channels=(16, 32, 32), batch_size=16, lr=1e-3, n_steps=300, evaluate_every=100, **SMALL
+    ),
+}
 
-@IMAGE_SETS.register("cifar10")
+
+@register_images("cifar10", CIFAR10_CONFIGS, downloads=True)
 def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
-    """CIFAR-10 from any of the forms in which it is passed around.
+    """CIFAR-10 from any of the file formats in which it is distributed.
 
     Parameters
     ----------
@@ -47,7 +61,7 @@ def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
         return _read_npz(path)
     folder = _find(path)
     if folder is None and download:
-        _extract(fetch(URL, path / URL.rpartition("/")[2], MD5))
+        _extract(fetch(ARCHIVE, path / ARCHIVE.rpartition("/")[2], MD5))
         folder = _find(path)
     if folder is None:
         raise FileNotFoundError(
@@ -134,18 +148,9 @@ def fetch(url: str, target: Path, md5: str) -> Path:
     >>> fetch(source.resolve().as_uri(), Path("copy.txt"), "900150983cd24fb0d6963f7d28e17f72").read_text()
     'abc'
     """
-    from tqdm.auto import tqdm
-
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        with urllib.request.urlopen(url) as source, partial.open("wb") as sink:
-            size = int(source.headers.get("Content-Length") or 0) or None
-            with tqdm(total=size, unit="B", unit_scale=True, desc=target.name) as progress:
-                while chunk := source.read(1 << 20):
-                    sink.write(chunk)
-                    progress.update(len(chunk))
-        partial.replace(target)
+        torch.hub.download_url_to_file(url, str(target))
     with target.open("rb") as file:
         found = hashlib.file_digest(file, "md5").hexdigest()
     if found != md5:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-DEFAULT_SETTINGS = {"digits": "digits", "cifar10": "cifar10_cosine", "celeba": "celeba"}
+from sccountsdiff.benchmark.images import load_config, load_images, run_images
+from sccountsdiff.benchmark.images.data import IMAGE_SETS
+from sccountsdiff.benchmark.images.studies import STUDIES
+from sccountsdiff.diffusion.schedules import SCHEDULES
 
 
 def add_parser(kinds: argparse._SubParsersAction) -> None:
@@ -19,17 +22,18 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     10
     """
     images = kinds.add_parser("images", help="train on images, pixels as counts, and draw new ones")
-    images.add_argument("--dataset", choices=tuple(DEFAULT_SETTINGS), default="digits", help="(default: digits)")
-    images.add_argument("--data", help="file or folder with the images (not for digits)")
-    images.add_argument("--download", action="store_true", help="fetch CIFAR-10 into the folder --data")
+    fetched = ", ".join(name for name in IMAGE_SETS if IMAGE_SETS[name].downloads)
+    images.add_argument("--dataset", choices=IMAGE_SETS.names(), default="digits", help="(default: digits)")
+    images.add_argument("--data", help="file or folder with the images, for sets that are read from one")
+    images.add_argument("--download", action="store_true", help=f"fetch the images into the folder --data ({fetched})")
     images.add_argument("--config", help="name of settings or a .yaml file (default: the paper's for the data set)")
-    images.add_argument("--schedule", help="survival schedule (default: that of the settings)")
+    images.add_argument(
+        "--schedule", choices=SCHEDULES.names(), help="survival schedule (default: that of the settings)"
+    )
     images.add_argument("--steps", type=int, help="optimiser steps (default: those of the settings)")
     images.add_argument("--evaluate-every", type=int, help="steps between evaluations (default: that of the settings)")
     images.add_argument("--seed", type=int)
-    images.add_argument(
-        "--studies", nargs="+", default=[], metavar="STUDY", help="some of guidance, attrition, schedules"
-    )
+    images.add_argument("--studies", nargs="+", default=[], metavar="STUDY", help=f"some of {', '.join(STUDIES)}")
     images.add_argument("--images", type=int, default=500, help="images drawn for each score (default: 500)")
     images.add_argument("--weights", help="weights of Inception (default: in torch hub's cache)")
     images.add_argument("--download-weights", action="store_true", help="fetch them into that cache (95 MB)")
@@ -40,14 +44,12 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     images.add_argument("--precision", default="32-true", help="such as bf16-mixed or 16-mixed (default: 32-true)")
     images.add_argument("--workers", type=int, default=0, help="processes that read images (default: 0)")
     images.add_argument("--output", default="images", help="folder for results (default: images)")
-    images.set_defaults(run=_run)
+    images.set_defaults(run=_run_images)
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    from sccountsdiff.benchmark.images import load_config, load_images, run_images
-
+def _run_images(arguments: argparse.Namespace) -> None:
     config = load_config(
-        arguments.config or DEFAULT_SETTINGS[arguments.dataset],
+        arguments.config or IMAGE_SETS[arguments.dataset].default_config,
         schedule=arguments.schedule,
         n_steps=arguments.steps,
         evaluate_every=arguments.evaluate_every,

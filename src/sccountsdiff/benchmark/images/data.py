@@ -1,7 +1,8 @@
-"""Images as counts: what every set of images offers, and the sets by name."""
+"""Images as counts: what every set of images offers, and the registry of sets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from sccountsdiff.benchmark.images.config import CONFIGS, ImageConfig
 from sccountsdiff.registry import Registry
-
-IMAGE_SETS: Registry = Registry("image set")
-"""Functions ``(path, download) -> Splits`` by name."""
 
 
 class CountImages(Dataset):
@@ -130,17 +129,87 @@ class Splits:
     heldout: CountImages
 
 
+Load = Callable[[str | Path | None, bool], Splits]
+"""Reads a set of images: from a path, or downloaded to it first if the second argument says so."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """A set of images and all that the study needs to know about it.
+
+    Attributes
+    ----------
+    load
+        Reads the images.
+    configs
+        Settings by name; the first are the default ones.
+    trains_classifier
+        Whether images are compared in the features of a classifier that is trained on this set, which also says how often
+        the class asked for is found. Otherwise they are compared in those of Inception.
+    downloads
+        Whether ``load`` can fetch the images.
+    """
+
+    load: Load
+    configs: dict[str, ImageConfig]
+    trains_classifier: bool = False
+    downloads: bool = False
+
+    @property
+    def default_config(self) -> str:
+        """Name of the default settings."""
+        return next(iter(self.configs))
+
+
+IMAGE_SETS: Registry[ImageSet] = Registry("image set")
+
+
+def register_images(
+    name: str, configs: dict[str, ImageConfig], *, trains_classifier: bool = False, downloads: bool = False
+) -> Callable[[Load], Load]:
+    """Decorator of a function that reads images: makes the set and its settings known under their names.
+
+    Parameters
+    ----------
+    name
+        Name of the set.
+    configs, trains_classifier, downloads
+        As in :class:`ImageSet`.
+
+    Returns
+    -------
+    A decorator that returns the function as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @register_images("dark", {"dark_small": ImageConfig("dark", channels=(8, 8))})
+    ... def load_dark(path, download):
+    ...     images = ArrayImages(np.zeros((2, 1, 8, 8), "uint8"), [0, 0], ["dark"])
+    ...     return Splits(images, images)
+    >>> len(load_images("dark").train), CONFIGS["dark_small"].channels
+    (2, (8, 8))
+    """
+
+    def decorate(load: Load) -> Load:
+        IMAGE_SETS.register(name)(ImageSet(load, configs, trains_classifier, downloads))
+        CONFIGS.update(configs)
+        return load
+
+    return decorate
+
+
 def load_images(name: str, path: str | Path | None = None, *, download: bool = False) -> Splits:
     """A set of images by name.
 
     Parameters
     ----------
     name
-        ``"digits"`` (bundled with scikit-learn), ``"cifar10"`` or ``"celeba"``.
+        Name of a registered set: ``"digits"`` (bundled with scikit-learn), ``"cifar10"``, ``"celeba"``.
     path
-        File or folder with the images; not needed for ``"digits"``.
+        File or folder with the images, for sets that are read from one.
     download
-        Fetch CIFAR-10 into the folder ``path`` if it is not there.
+        Fetch the images into the folder ``path`` if they are not there, for sets that can be fetched (``"cifar10"``).
 
     Returns
     -------
@@ -151,7 +220,7 @@ def load_images(name: str, path: str | Path | None = None, *, download: bool = F
     >>> load_images("digits").train.shape  # doctest: +SKIP
     (1, 8, 8)
     """
-    return IMAGE_SETS.get(name)(path, download)
+    return IMAGE_SETS.get(name).load(path, download)
 
 
 def first_images(data: CountImages, n: int, start: int = 0) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from sccountsdiff.benchmark.images.callbacks import Evaluate
 from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.benchmark.images.plots import save_grid
-from sccountsdiff.benchmark.images.scores import Judge
-from sccountsdiff.benchmark.images.training import Evaluate, ImageDiffusion
+from sccountsdiff.benchmark.images.scores import ImageEvaluator
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -21,15 +22,15 @@ N_SHOWN, N_COLUMNS = 100, 10
 
 
 def evaluation(
-    conditions: Tensor | int, judge: Judge | None, folder: str | Path, n_steps: int | None = None
+    conditions: Tensor | int, evaluator: ImageEvaluator | None, folder: str | Path, n_steps: int | None = None
 ) -> Evaluate:
-    """A grid of images and, if there is a judge, their scores; for :func:`~sccountsdiff.benchmark.images.train`.
+    """A grid of images and, if there is an evaluator, their scores; for :func:`~sccountsdiff.benchmark.images.train`.
 
     Parameters
     ----------
     conditions
         Conditions of the images to draw, or their number, see :func:`~sccountsdiff.benchmark.images.generate`.
-    judge
+    evaluator
         Scores the images.
     folder
         Where the grids go, one file for each evaluation.
@@ -53,7 +54,7 @@ def evaluation(
     def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
         images = generate(model, conditions, n_steps=n_steps)
         save_grid(images[:N_SHOWN], Path(folder) / f"step_{step:07d}.png", N_COLUMNS, max_count=model.max_count)
-        scores = {} if judge is None else judge.score(images)
+        scores = {} if evaluator is None else evaluator.score(images)
         logger.info("Step %d: %s", step, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "drawn")
         return scores
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.images.network import bounded
-from sccountsdiff.benchmark.images.training import ImageDiffusion, _step_seed
-from sccountsdiff.diffusion import NOISED, Attrition, Move, get_attrition, guide, reverse_walk, sample
+from sccountsdiff.benchmark.images.model import ImageDiffusion, step_seed
+from sccountsdiff.diffusion import NOISED, Attrition, Move, Prediction, get_attrition, guide, reverse_walk, sample
 
 
 @torch.inference_mode()
@@ -79,11 +77,10 @@ def generate(
     model.eval()
     blocks = []
     n_blocks = -(-n // batch_size)
-    with tqdm(total=n_blocks * len(walk), desc="Sampling") if progress else nullcontext() as bar:
+    with tqdm(total=n_blocks * len(walk), desc="Sampling", disable=not progress) as bar:
 
         def watch(move: Move, x: Tensor) -> None:
-            if bar is not None:
-                bar.update()
+            bar.update()
             if on_move is not None:
                 on_move(move, x)
 
@@ -101,13 +98,35 @@ def generate(
                 torch.full_like(x0, NOISED),
                 attrition=attrition,
                 rounding=rounding,
-                generator=torch.Generator(model.device).manual_seed(_step_seed(seed, block)),
+                generator=torch.Generator(model.device).manual_seed(step_seed(seed, block)),
                 on_move=watch,
             )
             # Only births that are not binomial (`rounding="poisson"`) can overshoot.
             blocks.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
     model.train(was_training)
     return torch.cat(blocks)
+
+
+def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: int):
+    """A prediction that leaves no pixel above ``max_count``, guided or not.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import Prediction
+    >>> far_too_many = lambda x, status, t: Prediction(torch.full_like(x, 9.0))
+    >>> x = torch.tensor([[0.0, 14.0, 16.0]])
+    >>> bounded(far_too_many, 16)(x, None, None).mean.round().tolist()
+    [[16.0, 2.0, 0.0]]
+    """
+
+    def denoise_within(x: Tensor, status: Tensor, t: Tensor) -> Prediction:
+        prediction = denoise(x, status, t)
+        # A hair less than what fits: exp(log(255)) may be above 255, and random rounding would take it to 256.
+        limit = (max_count - x).clamp_min(0).log() - 1e-6
+        return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
+
+    return denoise_within
 
 
 def _any_condition(model: ImageDiffusion, n: int) -> Tensor:

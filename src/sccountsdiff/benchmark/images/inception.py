@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
-URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"
+WEIGHTS_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"
 
 
 class _Conv(nn.Module):
@@ -179,10 +179,10 @@ def load_inception(weights_path: str | Path | None = None, *, download: bool = F
     if weights_path is None:
         weights_path = Path(torch.hub.get_dir()) / "checkpoints" / WEIGHTS
         if download and not weights_path.is_file():
-            torch.hub.load_state_dict_from_url(URL, check_hash=True, weights_only=True, map_location="cpu")
+            torch.hub.load_state_dict_from_url(WEIGHTS_URL, check_hash=True, weights_only=True, map_location="cpu")
     if not Path(weights_path).is_file():
         raise FileNotFoundError(
-            f"No weights of Inception at {str(weights_path)!r}. Download {URL} and pass its path, or pass another "
+            f"No weights of Inception at {str(weights_path)!r}. Download {WEIGHTS_URL} and pass its path, or pass another "
             "feature network."
         )
     weights = torch.load(weights_path, map_location="cpu", weights_only=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from sccountsdiff.benchmark.images.heads import IMAGE_HEADS, linear_guess
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import Prediction, Schedule
-
-HEADS = ("share", "softplus")
 
 
 class ConditionEmbedding(nn.Module):
@@ -42,10 +40,10 @@ class ConditionEmbedding(nn.Module):
 class ImageDenoiser(nn.Module):
     """U-Net that predicts the counts still to come at each pixel.
 
-    Its input is standardised with what is known of ``x_t`` at survival p: mean ``p m`` and variance
+    Its input is standardised with the moments of ``x_t`` at survival p: mean ``p m`` and variance
     ``p (1 - p) m + p^2 v`` of a channel with mean m and variance v. With ``head="share"`` its output moves the best
-    linear guess of each pixel on its own, as a share of what still fits below ``max_count``: an untrained network *is*
-    that guess. ``head="softplus"`` is the paper's: ``y_hat = softplus(output)``.
+    linear prediction of each pixel from itself, as a share of what still fits below ``max_count``: the untrained network
+    *is* that prediction. ``head="softplus"`` is the paper's: ``y_hat = softplus(output)``.
 
     Parameters
     ----------
@@ -68,7 +66,7 @@ class ImageDenoiser(nn.Module):
     dropout
         Dropout of the residual blocks.
     head
-        ``"share"`` or ``"softplus"``.
+        ``"share"`` or ``"softplus"`` (``sccountsdiff.benchmark.images.heads``).
 
     Examples
     --------
@@ -96,13 +94,11 @@ class ImageDenoiser(nn.Module):
         head: str = "share",
     ):
         super().__init__()
-        if head not in HEADS:
-            raise ValueError(f"`head` must be one of {', '.join(HEADS)}, not {head!r}.")
         n_channels, height, width = mean.shape
         factor = 2 ** (len(channels) - 1)
         if height % factor or width % factor:
             raise ValueError(f"Images of {height} x {width} cannot be halved {len(channels) - 1} times.")
-        self.max_count, self.schedule, self.head = max_count, schedule, head
+        self.max_count, self.schedule, self.head = max_count, schedule, IMAGE_HEADS[head]()
         self.register_buffer("mean", mean)
         self.register_buffer("variance", variance)
         # Moments of a whole channel: variance within pixels and between them.
@@ -113,7 +109,7 @@ class ImageDenoiser(nn.Module):
         self.condition = (
             ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label) if n_conditions else None
         )
-        if head == "share":
+        if self.head.zero_output:
             nn.init.zeros_(self.unet.conv_out.weight)
             nn.init.zeros_(self.unet.conv_out.bias)
 
@@ -132,56 +128,12 @@ class ImageDenoiser(nn.Module):
             Images whose condition is left out.
         """
         p = self.schedule.survival(t).to(x)[:, None, None, None]
-        # One count more of variance: where next to nothing is left, a single count must not be a giant.
+        # One count more of variance: where p is near 0, a single count must not become a huge input.
         scale = (p * (1 - p) * self.channel_mean + p**2 * self.channel_variance + 1).sqrt()
         embedding = None if self.condition is None else self.condition(conditions, null)
         # diffusers expects times between 0 and 1,000.
         output = self.unet((x - p * self.channel_mean) / scale, 1000 * t, class_labels=embedding).sample.float()
-        if self.head == "softplus":
-            return Prediction(F.softplus(output).clamp_min(1e-12).log())
-        room = (self.max_count - x).clamp_min(1e-3)  # none at the brightest pixels, and a logarithm needs some
-        share = (linear_guess(x, p, self.mean, self.variance) / room).maximum(1e-3 * (1 - p)).clamp(1e-20, 0.98)
-        return Prediction(room.log() + F.logsigmoid(share.logit() + output))
-
-
-def linear_guess(x: Tensor, p: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Best linear prediction of the remaining counts from the same pixel alone.
-
-    ``Cov(x_0, x_t) = p v`` and ``Var(x_t) = p (1 - p) m + p^2 v`` give
-    ``E[x_0 | x_t] = m + v (x_t - p m) / ((1 - p) m + p v)``. May be below 0.
-
-    Examples
-    --------
-    Nothing is left of the image, so the guess is its mean:
-
-    >>> import torch
-    >>> linear_guess(torch.zeros(1), torch.zeros(1), torch.tensor([5.0]), torch.tensor([2.0])).item()
-    5.0
-    """
-    slope = variance / ((1 - p) * mean + p * variance).clamp_min(1e-6)
-    return mean + slope * (x - p * mean) - x
-
-
-def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: int):
-    """A prediction that leaves no pixel above ``max_count``, guided or not.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from sccountsdiff.diffusion import Prediction
-    >>> far_too_many = lambda x, status, t: Prediction(torch.full_like(x, 9.0))
-    >>> x = torch.tensor([[0.0, 14.0, 16.0]])
-    >>> bounded(far_too_many, 16)(x, None, None).mean.round().tolist()
-    [[16.0, 2.0, 0.0]]
-    """
-
-    def denoise_within(x: Tensor, status: Tensor, t: Tensor) -> Prediction:
-        prediction = denoise(x, status, t)
-        # A hair less than what fits: exp(log(255)) may be above 255, and random rounding would take it to 256.
-        limit = (max_count - x).clamp_min(0).log() - 1e-6
-        return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
-
-    return denoise_within
+        return self.head(output, x, p, linear_guess(x, p, self.mean, self.variance), self.max_count)
 
 
 def _unet(n_channels, size, channels, layers_per_block, attention_at, dropout, conditional) -> nn.Module:

@@ -57,9 +57,9 @@ def save_grid(
     pixels = np.broadcast_to(pixels, (n, height, width, 3)) if channels == 1 else pixels
     for number, one in enumerate(pixels):
         row, column = divmod(number, n_columns)
-        picture = image_module.fromarray(np.ascontiguousarray(one))
-        picture = picture.resize((width * scale, height * scale), image_module.Resampling.NEAREST)
-        page.paste(picture, (margin + gap + column * cell_width, gap + row * cell_height))
+        tile = image_module.fromarray(np.ascontiguousarray(one))
+        tile = tile.resize((width * scale, height * scale), image_module.Resampling.NEAREST)
+        page.paste(tile, (margin + gap + column * cell_width, gap + row * cell_height))
     draw = optional_import("PIL.ImageDraw", "Drawing grids", "images").Draw(page)
     for row, title in enumerate(titles):
         draw.text((3, gap + (row + 0.5) * cell_height - 6), title, fill="black")

@@ -1,4 +1,4 @@
-"""What a network has to beat: predictions that look at no other pixel."""
+"""Losses of predictions from single pixels, with which that of the network is compared."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from sccountsdiff.benchmark.images.data import CountImages
-from sccountsdiff.benchmark.images.network import linear_guess
-from sccountsdiff.benchmark.images.training import ImageDiffusion
+from sccountsdiff.benchmark.images.heads import linear_guess
+from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.diffusion import Prediction
 
 

@@ -14,18 +14,17 @@ from torch import nn
 from sccountsdiff.benchmark.images import studies
 from sccountsdiff.benchmark.images.classifier import train_classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
-from sccountsdiff.benchmark.images.data import Splits, first_images
+from sccountsdiff.benchmark.images.data import IMAGE_SETS, Splits, first_images
 from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.inception import load_inception
 from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.reference import heldout_losses
-from sccountsdiff.benchmark.images.scores import Judge
-from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.images.scores import ImageEvaluator
+from sccountsdiff.benchmark.images.studies import IMAGE_SWEEPS, STUDIES, Trial
 from sccountsdiff.benchmark.images.training import default_device, train
 
 logger = logging.getLogger("sccountsdiff")
 
-STUDIES = ("guidance", "attrition", "schedules")
 MAIN_TRIALS = (Trial(0.0), Trial(1.0), Trial(2.0))
 
 
@@ -59,8 +58,8 @@ def run_images(
     run_studies
         Some of ``"guidance"``, ``"attrition"`` and ``"schedules"``.
     features
-        Network in whose feature space images are compared. By default a classifier trained on the spot for the digits,
-        which also says how often the digit asked for is found, and Inception for the others.
+        Network in whose feature space images are compared. By default that of the image set: for the digits a classifier
+        trained on them, which also says how often the digit asked for is found, and Inception for the others.
     weights_path
         File with the weights of Inception; by default in torch hub's cache. Without them there are no scores.
     download_weights
@@ -89,20 +88,21 @@ def run_images(
     unknown = set(run_studies) - set(STUDIES)
     if unknown:
         raise ValueError(f"Unknown studies: {', '.join(sorted(unknown))}. Known: {', '.join(STUDIES)}.")
-    own_classifier = features is None and config.dataset == "digits"
     device = train_kwargs.setdefault("accelerator", default_device())
-    classifier = train_classifier(splits.train, seed=config.seed, device=device) if own_classifier else None
-    judge = _judge(splits, features or classifier, weights_path, download_weights, device)
-    if run_studies and judge is None:
+    classifier = None
+    if features is None and config.dataset in IMAGE_SETS and IMAGE_SETS[config.dataset].trains_classifier:
+        classifier = train_classifier(splits.train, seed=config.seed, device=device)
+    evaluator = _evaluator(splits, features or classifier, weights_path, download_weights, device)
+    if run_studies and evaluator is None:
         raise ValueError("The studies need scores, and these the weights of Inception or another feature network.")
     output.mkdir(parents=True, exist_ok=True)
     n_evaluated = min(n_images, N_EVALUATED)
     conditions = studies.conditions_like(splits.train, n_evaluated) if config.conditional else n_evaluated
-    evaluate = evaluation(conditions, judge, output)
+    evaluate = evaluation(conditions, evaluator, output)
     model = train(config, splits, output, evaluate=evaluate, resume=resume, **train_kwargs)
     drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed}
     if "schedules" in run_studies:
-        studies.schedules(config, splits, judge, output, train_kwargs=train_kwargs, **drawn)
+        studies.schedules(config, splits, evaluator, output, train_kwargs=train_kwargs, **drawn)
     if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
         return pd.DataFrame()
 
@@ -111,25 +111,24 @@ def run_images(
     plot_histories({config.schedule: pd.read_csv(output / "history.csv")}, output / "history.png")
     studies.class_grid(model, output / "classes.png", seed=config.seed)
     studies.attrition_grid(model, output / "attrition.png", seed=config.seed)
-    if judge is None:
+    if evaluator is None:
         return pd.DataFrame()
 
     trials = MAIN_TRIALS if config.conditional else (Trial(None),)
-    scores = studies.compare(model, trials, judge, splits.train, **drawn)
+    scores = studies.compare(model, trials, evaluator, splits.train, **drawn)
     if classifier is not None:
         scores["agreement_real"] = classifier.agreement(*first_images(splits.heldout, len(splits.heldout)))
-    scores["frechet_real"] = judge.score(first_images(splits.heldout, n_images)[0])["frechet"]
+    scores["frechet_real"] = evaluator.score(first_images(splits.heldout, n_images)[0])["frechet"]
     scores.to_csv(output / "scores.csv", index=False)
-    for name in ("guidance", "attrition"):
+    for name, sweep in IMAGE_SWEEPS.items():
         if name in run_studies:
-            table = getattr(studies, name)(model, judge, splits.train, **drawn)
-            table.to_csv(output / f"{name}.csv", index=False)
+            sweep(model, evaluator, splits.train, **drawn).to_csv(output / f"{name}.csv", index=False)
     return scores
 
 
-def _judge(
+def _evaluator(
     splits: Splits, features: nn.Module | None, weights_path: str | Path | None, download_weights: bool, device: str
-) -> Judge | None:
+) -> ImageEvaluator | None:
     if features is None:
         try:
             features = load_inception(weights_path, download=download_weights)
@@ -138,4 +137,4 @@ def _judge(
                 raise
             logger.warning("No Frechet distance and no inception score: %s", error)
             return None
-    return Judge(features, splits.train, device=device)
+    return ImageEvaluator(features, splits.train, device=device)

@@ -18,18 +18,14 @@ ALONE = {"sync_on_compute": False}
 """Where several processes train together, one of them scores: it must not wait for the others."""
 
 
-class _AsIs(nn.Module):
+def _identity(num_features: int) -> nn.Module:
     """Hands features on: they are computed once, for both metrics."""
-
-    def __init__(self, num_features: int):
-        super().__init__()
-        self.num_features = num_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+    module = nn.Identity()
+    module.num_features = num_features  # torchmetrics asks for it
+    return module
 
 
-class Judge:
+class ImageEvaluator:
     """Scores drawn images against real ones in the feature space of a network.
 
     Parameters
@@ -51,8 +47,8 @@ class Judge:
     >>> import numpy as np, torch
     >>> from sccountsdiff.benchmark.images import ArrayImages
     >>> pixels = np.random.default_rng(0).integers(0, 255, (50, 1, 2, 2)).astype("uint8")
-    >>> judge = Judge(torch.nn.Flatten(), ArrayImages(pixels, [0] * 50, ["noise"]))
-    >>> judge.score(torch.from_numpy(pixels))["frechet"] < 0.01
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), ArrayImages(pixels, [0] * 50, ["noise"]))
+    >>> evaluator.score(torch.from_numpy(pixels))["frechet"] < 0.01
     True
     """
 
@@ -77,7 +73,7 @@ class Judge:
 
     def _update(self, features: Tensor, *, real: bool) -> None:
         if self.frechet is None:
-            feature = _AsIs(features.shape[1])
+            feature = _identity(features.shape[1])
             fid = optional_import("torchmetrics.image.fid", "Scoring images", "images")
             self.frechet = fid.FrechetInceptionDistance(feature, reset_real_features=False, **ALONE)
             self.frechet.to(self.device).set_dtype(torch.float64)
@@ -137,7 +133,7 @@ def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:
         warnings.simplefilter("ignore")
         metric = (
             optional_import("torchmetrics.image.inception", "Scoring images", "images")
-            .InceptionScore(_AsIs(logits.shape[1]), splits=n_splits, **ALONE)
+            .InceptionScore(_identity(logits.shape[1]), splits=n_splits, **ALONE)
             .to(logits.device)
         )
         metric.set_dtype(torch.float64)

@@ -1,4 +1,4 @@
-"""The paper's studies of images: what guidance, attrition and the schedule do (Tables 1, App. E.3 and E.4)."""
+"""The paper's studies of images: the effects of guidance, attrition and the schedule (Table 1, App. E.3 and E.4)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
 from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
 from sccountsdiff.benchmark.images.generation import generate
+from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
-from sccountsdiff.benchmark.images.scores import Judge
-from sccountsdiff.benchmark.images.training import ImageDiffusion, train
+from sccountsdiff.benchmark.images.scores import ImageEvaluator
+from sccountsdiff.benchmark.images.training import train
+from sccountsdiff.diffusion.schedules import SCHEDULES
 
 GUIDANCES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
 ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
-SCHEDULES = ("cosine", "fisher", "blackout")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def conditions_like(data: CountImages, n: int) -> Tensor:
 def compare(
     model: ImageDiffusion,
     trials: Sequence[Trial],
-    judge: Judge,
+    evaluator: ImageEvaluator,
     data: CountImages,
     *,
     n_images: int = 5000,
@@ -97,7 +98,7 @@ def compare(
         Trained model.
     trials
         Ways to draw.
-    judge
+    evaluator
         Scores the images.
     data
         Images whose conditions are asked for (``conditions_like``).
@@ -116,31 +117,25 @@ def compare(
 
     Examples
     --------
-    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> from sccountsdiff.benchmark.images import ImageEvaluator, load_config, load_images
     >>> splits = load_images("digits")
     >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
-    >>> judge = Judge(torch.nn.Flatten(), splits.train)
-    >>> compare(model, [Trial()], judge, splits.train, n_images=20, n_steps=2)[
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), splits.train)
+    >>> compare(model, [Trial()], evaluator, splits.train, n_images=20, n_steps=2)[
     ...     ["guidance", "attrition"]
     ... ].values.tolist()
     [[1.0, 0.0]]
     """
     rows = []
     for trial in trials:
-        wanted = conditions_like(data, n_images) if model.config.conditional else None
-        unconditional = trial.guidance is None or wanted is None
-        images = generate(
-            model,
-            n_images if unconditional else wanted,
-            guidance=1.0 if unconditional else trial.guidance,
-            attrition=trial.attrition,
-            **generate_kwargs,
-        )
+        unconditional = trial.guidance is None or not model.config.conditional
+        wanted = n_images if unconditional else conditions_like(data, n_images)
+        guidance = 1.0 if unconditional else trial.guidance  # no condition, no guidance
+        images = generate(model, wanted, guidance=guidance, attrition=trial.attrition, **generate_kwargs)
         if on_images is not None:
             on_images(trial, images)
-        guidance = "uncond" if unconditional else trial.guidance
-        row = {"schedule": model.config.schedule, "guidance": guidance, "attrition": trial.attrition}
-        row |= {"n_images": n_images} | judge.score(images)
+        keys = {"schedule": model.config.schedule, "guidance": "uncond" if unconditional else guidance}
+        row = {**keys, "attrition": trial.attrition, "n_images": n_images, **evaluator.score(images)}
         if classifier is not None and not unconditional:
             row["agreement"] = classifier.agreement(images, wanted)
         rows.append(row)
@@ -148,13 +143,17 @@ def compare(
 
 
 def guidance(
-    model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = GUIDANCES, **kwargs: Any
+    model: ImageDiffusion,
+    evaluator: ImageEvaluator,
+    data: CountImages,
+    values: Sequence[float] = GUIDANCES,
+    **kwargs: Any,
 ) -> pd.DataFrame:
     """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
     Parameters
     ----------
-    model, judge, data
+    model, evaluator, data
         As in :func:`~sccountsdiff.benchmark.images.studies.compare`.
     values
         Guidance scales.
@@ -167,24 +166,28 @@ def guidance(
 
     Examples
     --------
-    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> from sccountsdiff.benchmark.images import ImageEvaluator, load_config, load_images
     >>> splits = load_images("digits")
     >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
-    >>> judge = Judge(torch.nn.Flatten(), splits.train)
-    >>> guidance(model, judge, splits.train, [0.0, 2.0], n_images=20, n_steps=2)["guidance"].tolist()
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), splits.train)
+    >>> guidance(model, evaluator, splits.train, [0.0, 2.0], n_images=20, n_steps=2)["guidance"].tolist()
     [0.0, 2.0]
     """
-    return compare(model, [Trial(value, 0.01) for value in values], judge, data, **kwargs)
+    return compare(model, [Trial(value, 0.01) for value in values], evaluator, data, **kwargs)
 
 
 def attrition(
-    model: ImageDiffusion, judge: Judge, data: CountImages, values: Sequence[float] = ATTRITIONS, **kwargs: Any
+    model: ImageDiffusion,
+    evaluator: ImageEvaluator,
+    data: CountImages,
+    values: Sequence[float] = ATTRITIONS,
+    **kwargs: Any,
 ) -> pd.DataFrame:
     """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
     Parameters
     ----------
-    model, judge, data
+    model, evaluator, data
         As in :func:`~sccountsdiff.benchmark.images.studies.compare`.
     values
         Attritions.
@@ -197,23 +200,29 @@ def attrition(
 
     Examples
     --------
-    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> from sccountsdiff.benchmark.images import ImageEvaluator, load_config, load_images
     >>> splits = load_images("digits")
     >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
-    >>> judge = Judge(torch.nn.Flatten(), splits.train)
-    >>> attrition(model, judge, splits.train, [0.0, 0.5], n_images=20, n_steps=2)["attrition"].tolist()
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), splits.train)
+    >>> attrition(model, evaluator, splits.train, [0.0, 0.5], n_images=20, n_steps=2)["attrition"].tolist()
     [0.0, 0.5]
     """
-    return compare(model, [Trial(1.0, value) for value in values], judge, data, **kwargs)
+    return compare(model, [Trial(1.0, value) for value in values], evaluator, data, **kwargs)
+
+
+IMAGE_SWEEPS = {"guidance": guidance, "attrition": attrition}
+"""Studies of one trained model."""
+
+STUDIES = (*IMAGE_SWEEPS, "schedules")
 
 
 def schedules(
     config: ImageConfig,
     splits: Splits,
-    judge: Judge,
+    evaluator: ImageEvaluator,
     output: str | Path,
     *,
-    names: Sequence[str] = SCHEDULES,
+    names: Sequence[str] = tuple(SCHEDULES),
     trials: Sequence[Trial] = TABLE,
     train_kwargs: dict[str, Any] | None = None,
     **compare_kwargs: Any,
@@ -230,12 +239,12 @@ def schedules(
         Settings; each training replaces the schedule.
     splits
         Images.
-    judge
+    evaluator
         Scores images, at the end and at every evaluation.
     output
         Folder.
     names
-        Schedules.
+        Schedules; by default all that are registered.
     trials
         Ways to draw.
     train_kwargs
@@ -249,11 +258,11 @@ def schedules(
 
     Examples
     --------
-    >>> from sccountsdiff.benchmark.images import Judge, load_config, load_images
+    >>> from sccountsdiff.benchmark.images import ImageEvaluator, load_config, load_images
     >>> config = load_config("digits", channels=(8, 8), n_steps=1)
     >>> splits = load_images("digits")
-    >>> judge = Judge(torch.nn.Flatten(), splits.train)
-    >>> table = schedules(config, splits, judge, "out", names=["cosine"], n_images=20, n_steps=2)
+    >>> evaluator = ImageEvaluator(torch.nn.Flatten(), splits.train)
+    >>> table = schedules(config, splits, evaluator, "out", names=["cosine"], n_images=20, n_steps=2)
     >>> table["guidance"].tolist()
     ['uncond', 1.0, 2.0]
     """
@@ -263,13 +272,13 @@ def schedules(
     folders = {name: output if name == config.schedule else output / f"schedule_{name}" for name in names}
     models = []
     for name, folder in folders.items():
-        evaluate = evaluation(conditions, judge, folder, compare_kwargs.get("n_steps"))
+        evaluate = evaluation(conditions, evaluator, folder, compare_kwargs.get("n_steps"))
         options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
         models.append(train(dataclasses.replace(config, schedule=name), splits, folder, **options))
     if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
         return pd.DataFrame()
     plot_histories({name: pd.read_csv(folders[name] / "history.csv") for name in names}, output / "schedules.png")
-    tables = [compare(model, trials, judge, splits.train, **compare_kwargs) for model in models]
+    tables = [compare(model, trials, evaluator, splits.train, **compare_kwargs) for model in models]
     table = pd.concat(tables, ignore_index=True)
     table.to_csv(output / "schedules.csv", index=False)
     return table
@@ -300,14 +309,12 @@ def class_grid(model: ImageDiffusion, path: str | Path, *, n_columns: int = 10, 
     >>> class_grid(model, "grid.png", n_columns=2, n_steps=2).shape
     torch.Size([20, 1, 8, 8])
     """
-    n = len(model.names)
-    if not model.config.conditional:
-        images = generate(model, n_columns**2, **generate_kwargs)
-        save_grid(images, path, n_columns, max_count=model.max_count)
-        return images
-    each = torch.eye(n, dtype=torch.long) if model.network.condition.multi_label else torch.arange(n)
-    images = generate(model, each.repeat_interleave(n_columns, 0), **generate_kwargs)
-    save_grid(images, path, n_columns, max_count=model.max_count, titles=model.names)
+    if model.config.conditional:
+        conditions, titles = _each_condition(model).repeat_interleave(n_columns, 0), model.names
+    else:
+        conditions, titles = n_columns**2, ()
+    images = generate(model, conditions, **generate_kwargs)
+    save_grid(images, path, n_columns, max_count=model.max_count, titles=titles)
     return images
 
 
@@ -347,10 +354,13 @@ def attrition_grid(
     """
     conditions: Tensor | int = n_columns
     if model.config.conditional:
-        conditions = torch.arange(n_columns) % len(model.names)
-        if model.network.condition.multi_label:
-            conditions = torch.eye(len(model.names), dtype=torch.long)[conditions]
-    rows = [generate(model, conditions, attrition=value, **generate_kwargs) for value in values]
-    images = torch.cat(rows)
+        conditions = _each_condition(model)[torch.arange(n_columns) % len(model.names)]
+    images = torch.cat([generate(model, conditions, attrition=value, **generate_kwargs) for value in values])
     save_grid(images, path, n_columns, max_count=model.max_count, titles=[f"eta {value:g}" for value in values])
     return images
+
+
+def _each_condition(model: ImageDiffusion) -> Tensor:
+    """Each class once, or each attribute by itself."""
+    n = len(model.names)
+    return torch.eye(n, dtype=torch.long) if model.network.condition.multi_label else torch.arange(n)

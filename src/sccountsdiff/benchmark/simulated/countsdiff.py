@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP
+from sccountsdiff.benchmark.simulated.networks import CountModel
 from sccountsdiff.diffusion import (
     NOISED,
     Fisher,
@@ -43,8 +45,7 @@ class CountsDiffusion(CountModel):
     """
 
     def __init__(self, counts: Tensor, n_hidden: int, *, known_decay: bool = True):
-        n_dimensions = counts.shape[1]
-        super().__init__(counts, TimeMLP(n_dimensions, n_dimensions, n_hidden))
+        super().__init__(counts, n_hidden)
         self.schedule = Fisher()
         self.known_decay = known_decay
         self.register_buffer("sd", counts.std(0).clamp_min(1e-6))
@@ -65,14 +66,45 @@ class CountsDiffusion(CountModel):
     @torch.no_grad()
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
-        empty = torch.zeros((n, len(self.sd)), device=self.sd.device, dtype=self.sd.dtype)
-        return sample(
-            lambda x, status, t: self.predict(x, t),
-            self.schedule,
-            reverse_walk(n_steps),
-            empty,
-            torch.full_like(empty, NOISED),
-            attrition=Rescale(0.0),
-            rounding="random",
-            generator=generator,
-        )
+        return draw_counts(self.predict, self.empty(n), n_steps, "random", generator)
+
+
+def draw_counts(
+    predict: Callable[[Tensor, Tensor], Prediction],
+    empty: Tensor,
+    n_steps: int,
+    rounding: str,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Counts drawn without attrition along the Fisher schedule.
+
+    Parameters
+    ----------
+    predict
+        Law of the counts still to come, for ``(x_t, t)``.
+    empty
+        Zeros of the shape and type of the result.
+    n_steps
+        Reverse steps.
+    rounding
+        How births are drawn (:func:`~sccountsdiff.diffusion.draw_births`).
+    generator
+        Source of randomness.
+
+    Examples
+    --------
+    >>> import torch
+    >>> exact = lambda x, t: Prediction((4 * (1 - Fisher().survival(t))).log()[:, None].expand_as(x))
+    >>> draw_counts(exact, torch.zeros(2, 3), n_steps=5, rounding="poisson").shape
+    torch.Size([2, 3])
+    """
+    return sample(
+        lambda x, status, t: predict(x, t),
+        Fisher(),
+        reverse_walk(n_steps),
+        empty,
+        torch.full_like(empty, NOISED),
+        attrition=Rescale(0.0),
+        rounding=rounding,
+        generator=generator,
+    )

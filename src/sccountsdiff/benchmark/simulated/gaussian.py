@@ -8,14 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP
+from sccountsdiff.benchmark.simulated.networks import CountModel
 from sccountsdiff.diffusion import Cosine, reverse_walk
 
 LEAST_SIGNAL = 1e-3
 """Smallest ``a`` that a prediction of the noise is divided by: at t = 1 it says nothing about ``x_0``."""
 
 LARGEST_LOG = math.log(2**24)
-"""Samples end here: a network that is not clipped may run away, and the exponential of that has no end."""
+"""Largest log count of a sample: without clipping, predictions may diverge and their exponential overflow."""
 
 
 class GaussianDiffusion(CountModel):
@@ -44,8 +44,7 @@ class GaussianDiffusion(CountModel):
     """
 
     def __init__(self, counts: Tensor, n_hidden: int, *, plain: bool = False):
-        n_dimensions = counts.shape[1]
-        super().__init__(counts, TimeMLP(n_dimensions, n_dimensions, n_hidden))
+        super().__init__(counts, n_hidden)
         self.schedule = Cosine()
         self.plain = plain
         if plain:

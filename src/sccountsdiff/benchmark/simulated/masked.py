@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.masked_diffusion import MASK, State, masked_step
-from sccountsdiff.benchmark.simulated.networks import CountModel, TimeMLP, n_parameters
+from sccountsdiff.benchmark.masked_diffusion import MASK, sample_masked
+from sccountsdiff.benchmark.simulated.networks import CountModel
 from sccountsdiff.diffusion import reverse_walk
 
 MAX_CLASSES = 64
@@ -42,9 +41,8 @@ class MaskedDiffusion(CountModel):
     def __init__(self, counts: Tensor, n_hidden: int, max_classes: int = MAX_CLASSES):
         if max_classes < 2:
             raise ValueError(f"`max_classes` must be at least 2, not {max_classes}.")
-        self.n_classes = count_classes(counts, max_classes)
-        n_dimensions = counts.shape[1]
-        super().__init__(counts, TimeMLP(2 * n_dimensions, n_dimensions * self.n_classes, n_hidden))
+        self.n_classes = min(int(counts.max()) + 1, max_classes)
+        super().__init__(counts, n_hidden, n_inputs=2, n_outputs=self.n_classes)
         self.register_buffer("tail", counts[counts >= self.n_classes - 1])
 
     def log_law(self, x: Tensor, is_masked: Tensor, t: Tensor) -> Tensor:
@@ -63,38 +61,11 @@ class MaskedDiffusion(CountModel):
     @torch.no_grad()
     def sample(self, n: int, n_steps: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts, ``(n, dimensions)``."""
-        empty = torch.zeros((n, len(self.log_mean)), device=self.log_mean.device, dtype=self.log_mean.dtype)
-        counts = unmask(self.log_law, empty, n_steps, generator)
+        counts = unmask(self.log_law, self.empty(n), n_steps, generator)
         is_tail = counts == self.n_classes - 1
         chosen = torch.randint(len(self.tail), (int(is_tail.sum()),), generator=generator, device=counts.device)
         counts[is_tail] = self.tail[chosen]
         return counts
-
-
-def count_classes(counts: Tensor, max_classes: int = MAX_CLASSES) -> int:
-    """One class for each count up to the largest, at most ``max_classes``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> count_classes(torch.tensor([0.0, 7.0])), count_classes(torch.tensor([0.0, 700.0]))
-    (8, 64)
-    """
-    return min(int(counts.max()) + 1, max_classes)
-
-
-def masked_parameters(counts: Tensor, n_hidden: int) -> int:
-    """Number of parameters of a :class:`MaskedDiffusion` of these counts.
-
-    Examples
-    --------
-    >>> import torch
-    >>> counts = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
-    >>> masked_parameters(counts, 4) == MaskedDiffusion(counts, 4).n_parameters
-    True
-    """
-    n_dimensions = counts.shape[1]
-    return n_parameters(2 * n_dimensions, n_dimensions * count_classes(counts), n_hidden)
 
 
 def unmask(
@@ -124,15 +95,12 @@ def unmask(
     [[2.0, 2.0, 2.0, 2.0]]
     """
 
-    def law_at(t: float, codes: Tensor, entries: Tensor) -> Tensor:
+    def law_of_entries(codes: Tensor, entries: Tensor, t: float) -> Tensor:
         rows = entries.any(dim=1)  # the network is asked about these only
         codes = codes[rows]
         times = torch.full((len(codes),), t, dtype=empty.dtype, device=empty.device)
         return log_law(codes.clamp_min(0).to(empty), codes == MASK, times)[entries[rows]]
 
     everywhere = torch.ones_like(empty, dtype=torch.bool)
-    state = State(torch.full_like(empty, MASK, dtype=torch.long), torch.ones_like(empty))
-    for move in reverse_walk(n_steps):
-        law = partial(law_at, move.t, state.codes)
-        state = masked_step(law, state, everywhere, (move.t - move.s) / move.t, generator=generator)
-    return state.codes.to(empty)
+    walk = reverse_walk(n_steps)
+    return sample_masked(law_of_entries, walk, empty.long(), ~everywhere, everywhere, generator=generator).to(empty)

@@ -1,4 +1,4 @@
-"""The one small network that all models of the study share, and the same size for each of them."""
+"""The small network that all models of the study share, at the same number of parameters."""
 
 from __future__ import annotations
 
@@ -39,26 +39,15 @@ class TimeMLP(nn.Module):
         return self.out(nn.functional.silu(self.hidden(features)))
 
 
-def n_parameters(n_inputs: int, n_outputs: int, n_hidden: int) -> int:
-    """Number of weights and biases of a :class:`TimeMLP`.
-
-    Examples
-    --------
-    >>> n_parameters(10, 10, 48) == sum(p.numel() for p in TimeMLP(10, 10, 48).parameters())
-    True
-    """
-    return (n_inputs + 2 * N_FREQUENCIES + 1) * n_hidden + (n_hidden + 1) * n_outputs
-
-
 def matched_width(n_inputs: int, n_outputs: int, target: int) -> int:
     """The hidden width at which a :class:`TimeMLP` comes closest to ``target`` parameters.
 
     Examples
     --------
-    >>> matched_width(10, 10, n_parameters(10, 10, 48))
+    >>> matched_width(10, 10, sum(p.numel() for p in TimeMLP(10, 10, n_hidden=48).parameters()))
     48
     """
-    per_unit = n_parameters(n_inputs, n_outputs, 1) - n_parameters(n_inputs, n_outputs, 0)
+    per_unit = n_inputs + 2 * N_FREQUENCIES + 1 + n_outputs  # weights in, bias, weights out
     return max(1, round((target - n_outputs) / per_unit))
 
 
@@ -69,17 +58,20 @@ class CountModel(nn.Module, ABC):
     ----------
     counts
         Training counts, ``(samples, dimensions)``.
-    network
-        The network.
+    n_hidden
+        Hidden width of the network.
+    n_inputs, n_outputs
+        Inputs and outputs of the network for each dimension.
     """
 
-    def __init__(self, counts: Tensor, network: TimeMLP):
+    def __init__(self, counts: Tensor, n_hidden: int, n_inputs: int = 1, n_outputs: int = 1):
         super().__init__()
         if counts.ndim != 2 or len(counts) < 2 or not counts.any():
             raise ValueError(
                 f"`counts` needs at least two samples and a positive count; its shape is {tuple(counts.shape)}."
             )
-        self.network = network
+        n_dimensions = counts.shape[1]
+        self.network = TimeMLP(n_inputs * n_dimensions, n_outputs * n_dimensions, n_hidden)
         logs = torch.log1p(counts)
         self.register_buffer("log_mean", logs.mean(0))
         self.register_buffer("log_sd", logs.std(0).clamp_min(1e-6))  # a dimension may be 0 throughout
@@ -87,6 +79,10 @@ class CountModel(nn.Module, ABC):
     def standardise(self, counts: Tensor) -> Tensor:
         """``log1p`` of counts with mean 0 and variance 1 in each dimension of the training counts."""
         return (torch.log1p(counts) - self.log_mean) / self.log_sd
+
+    def empty(self, n: int) -> Tensor:
+        """``n`` samples without a count."""
+        return torch.zeros((n, len(self.log_mean)), device=self.log_mean.device, dtype=self.log_mean.dtype)
 
     @property
     def n_parameters(self) -> int:

@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sccountsdiff.benchmark.simulated.rounding import REGIMES
+from sccountsdiff.pl.figure import BLUE, GREEN, ORANGE
 
-COLOURS = {"truth": "#444444", "gaussian": "#0072b2", "masked": "#d55e00", "countsdiff": "#009e73"}
+COLOURS = {"truth": "#444444", "gaussian": BLUE, "masked": ORANGE, "countsdiff": GREEN}
 LABELS = {"truth": "truth", "gaussian": "Gaussian", "masked": "masked", "countsdiff": "CountsDiff"}
 BINS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """First count of each bin of the histograms; single counts where most of them are."""
@@ -89,14 +90,8 @@ def histograms(samples: dict[str, np.ndarray]) -> Figure:
                 ax.bar(places, share, width=0.95, color="#cccccc", label=LABELS[name])
             else:
                 shown = share > 0
-                style = {
-                    "color": COLOURS[name],
-                    "label": LABELS[name],
-                    "marker": "o",
-                    "markersize": 3.5,
-                    "linewidth": 1.2,
-                }
-                ax.plot(places[shown], share[shown], **style)
+                style = {"color": COLOURS[name], "marker": "o", "markersize": 3.5, "linewidth": 1.2}
+                ax.plot(places[shown], share[shown], label=LABELS[name], **style)
         ax.set(yscale="log", ylim=(floor, 1.5), title=f"Dimension {dimension}")
         ax.set_xticks(places, names[:used], rotation=60)
         ax.spines[["top", "right"]].set_visible(False)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sccountsdiff.benchmark.report import png
 from sccountsdiff.benchmark.simulated import plots
-from sccountsdiff.benchmark.simulated.study import COMPARED, TRUTH, Study
+from sccountsdiff.benchmark.simulated.study import COMPARED, TRUE_SAMPLE, Study
 
 
 def closest(marginal: pd.DataFrame) -> pd.Series:
@@ -84,10 +84,10 @@ def variance_table(study: Study, setting: str, seed: int) -> pd.DataFrame:
     ['dimension', 'truth', 'gaussian', 'masked']
     """
     marginal = study.marginal
-    is_part = (marginal["setting"] == setting) & (marginal["seed"] == seed) & (marginal["model"] != TRUTH)
+    is_part = (marginal["setting"] == setting) & (marginal["seed"] == seed) & (marginal["model"] != TRUE_SAMPLE)
     part = marginal[is_part]
     table = part.pivot(index="dimension", columns="model", values="variance")[list(dict.fromkeys(part["model"]))]
-    table.insert(0, TRUTH, part.drop_duplicates("dimension").set_index("dimension")["true_variance"])
+    table.insert(0, TRUE_SAMPLE, part.drop_duplicates("dimension").set_index("dimension")["true_variance"])
     return table.rename_axis(columns=None).reset_index()
 
 
@@ -129,8 +129,8 @@ def write_report(study: Study, output: str | Path) -> Path:
     samples = {model: x for (part, model), x in study.samples.items() if part == setting}
     figures = {
         "variance": plots.variances(study.marginal),
-        "histograms": plots.histograms({m: samples[m] for m in (TRUTH, *COMPARED) if m in samples}),
-        "joint": plots.joint_density({m: samples[m] for m in (TRUTH, *COMPARED) if m in samples}),
+        "histograms": plots.histograms({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
+        "joint": plots.joint_density({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
         "rounding": plots.roundings(study.rounded),
     }
     for name, figure in figures.items():
@@ -142,19 +142,19 @@ def write_report(study: Study, output: str | Path) -> Path:
     }
     page = ["# Simulated counts\n"]
     for name, heading in headings.items():
-        page += [f"## {heading}\n", to_markdown(tables[name])]
+        page += [f"## {heading}\n", frame_to_markdown(tables[name])]
     page += [f"![{name}](simulated_{name}.png)\n" for name in figures]
     target = output / "simulated.md"
     target.write_text("\n".join(page), encoding="utf-8")
     return target
 
 
-def to_markdown(table: pd.DataFrame) -> str:
+def frame_to_markdown(table: pd.DataFrame) -> str:
     """A table in Markdown, numbers with three digits.
 
     Examples
     --------
-    >>> print(to_markdown(pd.DataFrame({"model": ["a"], "value": [0.12345]})))
+    >>> print(frame_to_markdown(pd.DataFrame({"model": ["a"], "value": [0.12345]})))
     | model | value |
     |---|---|
     | a | 0.123 |

@@ -1,4 +1,4 @@
-"""What rounding does to the reverse process when nothing else can go wrong: the exact denoiser (App. E.1)."""
+"""The effect of rounding on the reverse process with the exact denoiser, which leaves no other error (App. E.1)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from sccountsdiff.diffusion import NOISED, Fisher, Prediction, Rescale, reverse_walk, sample
-
-ROUNDINGS = ("nearest", "poisson", "random", "nb")
+from sccountsdiff.benchmark.simulated.countsdiff import draw_counts
+from sccountsdiff.diffusion import Fisher, Prediction
+from sccountsdiff.diffusion.rounding import ROUNDINGS
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,14 @@ class Regime:
         """``mean + mean^2 / dispersion``."""
         return self.mean + self.mean**2 / self.dispersion
 
+    @property
+    def law(self) -> stats.rv_discrete:
+        """The negative binomial of scipy."""
+        return stats.nbinom(self.dispersion, self.dispersion / (self.dispersion + self.mean))
+
     def pmf(self, n_counts: int) -> np.ndarray:
         """Probabilities of the counts below ``n_counts``."""
-        share = self.dispersion / (self.dispersion + self.mean)
-        return stats.nbinom.pmf(np.arange(n_counts), self.dispersion, share)
+        return self.law.pmf(np.arange(n_counts))
 
     def denoise(self, xt: Tensor, t: Tensor) -> Prediction:
         """The exact law of the counts still to come.
@@ -62,23 +66,14 @@ def sample_rounded(regime: Regime, rounding: str, n: int, n_steps: int, seed: in
 
     Examples
     --------
-    Means below one half are rounded to 0 for ever:
+    Means below one half are rounded to 0 in every step:
 
     >>> int(sample_rounded(REGIMES["low counts"], "nearest", 100, n_steps=20).sum())
     0
     """
     empty = torch.zeros(n, 1, dtype=torch.float64)
-    drawn = sample(
-        lambda x, status, t: regime.denoise(x, t),
-        Fisher(),
-        reverse_walk(n_steps),
-        empty,
-        torch.full_like(empty, NOISED),
-        attrition=Rescale(0.0),
-        rounding=rounding,
-        generator=torch.Generator(device=empty.device).manual_seed(seed),
-    )
-    return drawn[:, 0].cpu().numpy()
+    generator = torch.Generator(device=empty.device).manual_seed(seed)
+    return draw_counts(regime.denoise, empty, n_steps, rounding, generator)[:, 0].cpu().numpy()
 
 
 def rounding_study(n: int = 20_000, n_steps: tuple[int, ...] = (20, 200), seed: int = 0) -> tuple[pd.DataFrame, dict]:
@@ -106,9 +101,8 @@ def rounding_study(n: int = 20_000, n_steps: tuple[int, ...] = (20, 200), seed: 
     """
     rows, samples = [], {}
     for name, regime in REGIMES.items():
-        # The quantiles of the law at the middle of each of n equal shares: its best sample of that size.
-        share = regime.dispersion / (regime.dispersion + regime.mean)
-        ideal = stats.nbinom.ppf((np.arange(n) + 0.5) / n, regime.dispersion, share)
+        # Quantiles at the middle of n equal shares: the sample of that size that is closest to the law.
+        ideal = regime.law.ppf((np.arange(n) + 0.5) / n)
         for steps in n_steps:
             for rounding in ROUNDINGS:
                 drawn = sample_rounded(regime, rounding, n, steps, seed)

@@ -16,13 +16,13 @@ from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.benchmark.simulated.countsdiff import CountsDiffusion
 from sccountsdiff.benchmark.simulated.data import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.gaussian import GaussianDiffusion
-from sccountsdiff.benchmark.simulated.masked import MaskedDiffusion, masked_parameters
+from sccountsdiff.benchmark.simulated.masked import MaskedDiffusion
 from sccountsdiff.benchmark.simulated.networks import CountModel, matched_width
 from sccountsdiff.benchmark.simulated.rounding import rounding_study
 from sccountsdiff.benchmark.simulated.scoring import joint_scores, marginal_scores
 from sccountsdiff.benchmark.simulated.training import Budget, fit
 
-TRUTH = "truth"
+TRUE_SAMPLE = "truth"
 """Name under which a second, independent sample of the true law is scored: what sampling noise alone amounts to."""
 
 COMPARED = ("gaussian", "masked", "countsdiff")
@@ -196,8 +196,9 @@ def _repeat(
     rng = np.random.default_rng([seed, 1])
     train = torch.as_tensor(toy.sample(budget.n_train, rng), device=device)
     truth, again = toy.sample(budget.n_samples, rng), toy.sample(budget.n_samples, rng)
-    drawn, sizes = {TRUTH: again}, {}
-    target = masked_parameters(train, budget.masked_width)
+    drawn, sizes = {TRUE_SAMPLE: again}, {}
+    with global_seed(seed):  # draws initial weights that nobody uses
+        target = MaskedDiffusion(train, budget.masked_width).n_parameters
     for name_of_model in setting.models:
         is_masked = name_of_model == "masked"
         width = budget.masked_width if is_masked else matched_width(train.shape[1], train.shape[1], target)

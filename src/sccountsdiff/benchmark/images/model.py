@@ -1,0 +1,201 @@
+"""The image model: a network, a survival schedule and the loss, as a Lightning module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor
+
+from sccountsdiff.benchmark.images.config import ImageConfig
+from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
+from sccountsdiff.benchmark.images.network import ImageDenoiser
+from sccountsdiff.diffusion import Prediction, count_loss, get_schedule, thin
+from sccountsdiff.training import warm_up_and_decay
+
+Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
+"""A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
+
+
+class ImageDiffusion(pl.LightningModule):
+    """CountsDiff on images.
+
+    Parameters
+    ----------
+    config
+        Settings.
+    mean, variance
+        Moments of each pixel (:func:`~sccountsdiff.benchmark.images.pixel_moments`).
+    max_count
+        Largest value of a pixel.
+    names
+        Names of the classes or attributes.
+    multi_label
+        Whether ``names`` are attributes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> config = ImageConfig("digits", channels=(8, 8))
+    >>> model = ImageDiffusion(config, torch.ones(1, 8, 8), torch.ones(1, 8, 8), 16, tuple("0123456789"))
+    >>> model.shape
+    (1, 8, 8)
+    """
+
+    def __init__(
+        self,
+        config: ImageConfig,
+        mean: Tensor,
+        variance: Tensor,
+        max_count: int,
+        names: tuple[str, ...],
+        multi_label: bool = False,
+    ):
+        super().__init__()
+        self.config, self.max_count, self.names = config, max_count, names
+        self.shape = tuple(mean.shape)
+        self.schedule = get_schedule(config.schedule)
+        self.network = ImageDenoiser(
+            mean,
+            variance,
+            max_count,
+            self.schedule,
+            n_conditions=len(names) if config.conditional else 0,
+            multi_label=multi_label,
+            channels=config.channels,
+            layers_per_block=config.layers_per_block,
+            attention_at=config.attention_at,
+            dropout=config.dropout,
+            head=config.head,
+        )
+
+    @classmethod
+    def for_images(cls, config: ImageConfig, data: CountImages) -> ImageDiffusion:
+        """An untrained model for these images."""
+        return cls(config, *pixel_moments(data), data.max_count, data.names, data.multi_label)
+
+    def denoise_with(self, conditions: Tensor | None) -> Callable[..., Prediction]:
+        """The network with its conditions bound, as :func:`~sccountsdiff.diffusion.guide` wants it."""
+
+        def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
+            copies = 1 if conditions is None else len(x) // len(conditions)  # 2 under guidance
+            repeated = None if conditions is None else torch.cat([conditions] * copies)
+            return self.network(x, t, repeated, null)
+
+        return denoise
+
+    def loss(
+        self,
+        x0: Tensor,
+        conditions: Tensor,
+        p_uncond: float,
+        generator: torch.Generator | None = None,
+        predict: Predict | None = None,
+    ) -> Tensor:
+        """Eq. 6 with one time for each image (Algorithm 1), for the network or for another way to predict."""
+        n = len(x0)
+
+        def uniform() -> Tensor:
+            return torch.rand(n, generator=generator, device=x0.device)
+
+        # One time in each n-th of [0, 1]: uniform, and the loss varies less from batch to batch.
+        t = (torch.randperm(n, generator=generator, device=x0.device) + uniform()) / n
+        t = self.schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
+        p = self.schedule.survival(t).to(x0.dtype)[:, None, None, None]
+        xt = thin(x0, p, generator)
+        prediction = (predict or self.network)(xt, t, conditions, uniform() < p_uncond)
+        weight = self.schedule.weight(t).to(x0.dtype)[:, None, None, None]
+        return (weight * count_loss(x0 - xt, prediction.log_mean)).mean()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Loss of one batch. What it draws depends on seed, step and process, not on what came before."""
+        images, conditions = batch
+        torch.manual_seed(step_seed(self.config.seed, self.global_step, self.global_rank))
+        x0 = images.float()
+        if self.config.flip:
+            mirrored = torch.rand(len(x0), device=x0.device) < 0.5
+            x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
+        loss = self.loss(x0, conditions, self.config.p_uncond)
+        self.log("train_loss", loss, prog_bar=True, on_step=True, on_epoch=False)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Loss of one batch of held-out images with the same draws each time."""
+        loss = self.heldout_loss(batch, batch_idx)
+        many = self.trainer.world_size > 1
+        self.log("heldout_loss", loss, prog_bar=True, on_epoch=True, batch_size=len(batch[0]), sync_dist=many)
+
+    def heldout_loss(self, batch: tuple[Tensor, Tensor], batch_idx: int, predict: Predict | None = None) -> Tensor:
+        """Loss of one batch, its times and noise drawn from the number of the batch alone."""
+        images, conditions = batch
+        generator = torch.Generator(self.device).manual_seed(batch_idx)
+        return self.loss(images.float(), conditions, 0.0, generator, predict)
+
+    def configure_optimizers(self):
+        """Adam with linear warm-up, then a constant learning rate or one that falls along a cosine."""
+        config = self.config
+        optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
+        return warm_up_and_decay(optimizer, config.n_steps, config.n_warmup_steps, config.lr_final)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what is needed to build the model again."""
+        checkpoint["image_model"] = {
+            "config": dataclasses.asdict(self.config),
+            "max_count": self.max_count,
+            "names": list(self.names),
+            "multi_label": bool(self.network.condition and self.network.condition.multi_label),
+        }
+
+
+def step_seed(*numbers: int) -> int:
+    """One seed from several numbers, far apart even for neighbouring ones.
+
+    Examples
+    --------
+    >>> step_seed(0, 1) == step_seed(0, 1), step_seed(0, 1) == step_seed(1, 0)
+    (True, False)
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDiffusion:
+    """A model with the averaged weights of a checkpoint.
+
+    Parameters
+    ----------
+    path
+        A ``.ckpt`` file written by :func:`train`.
+    device
+        Where to put it.
+
+    Returns
+    -------
+    The model, in evaluation mode.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_config, load_images, train
+    >>> config = load_config("digits", channels=(8, 8), n_steps=2, n_warmup_steps=1)
+    >>> model = train(config, load_images("digits"), "run")
+    >>> load_model("run/last.ckpt").config == config
+    True
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"No checkpoint at {str(path)!r}.")
+    checkpoint = torch.load(path, map_location=device, weights_only=True)
+    about, weights = checkpoint["image_model"], checkpoint["state_dict"]
+    model = ImageDiffusion(
+        ImageConfig(**about["config"]),
+        weights["network.mean"],
+        weights["network.variance"],
+        about["max_count"],
+        tuple(about["names"]),
+        about["multi_label"],
+    )
+    model.load_state_dict(weights)
+    return model.to(device).eval()

@@ -1,0 +1,35 @@
+"""A checkpoint holds the averaged weights, and an unconditional model sees no condition."""
+
+import dataclasses
+
+import torch
+
+from sccountsdiff.benchmark.images import (
+    first_images,
+    load_model,
+    train,
+)
+
+
+def assert_same_weights(one, other):
+    other = other.state_dict()
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other[name]), name
+
+
+def test_checkpoint_holds_the_averaged_weights_and_the_model(tiny_run, tiny_config):
+    folder, model = tiny_run
+    loaded = load_model(folder / "last.ckpt")
+    assert_same_weights(model, loaded)
+    assert loaded.config == tiny_config and loaded.max_count == 16 and loaded.names == tuple("0123456789")
+    current = torch.load(folder / "last.ckpt", weights_only=True)["current_model_state"]
+    assert any(not torch.equal(current[name], value) for name, value in loaded.state_dict().items())
+
+
+def test_unconditional_settings_see_no_condition(digits, tiny_config, tmp_path):
+    config = dataclasses.replace(tiny_config, conditional=False, schedule="blackout", n_steps=1)
+    model = train(config, digits, tmp_path, n_heldout=8)
+    assert model.network.condition is None
+    x0 = first_images(digits.heldout, 4)[0].float()
+    losses = [model.loss(x0, torch.full((4,), digit), 0.0, torch.Generator().manual_seed(0)).item() for digit in (0, 7)]
+    assert losses[0] == losses[1]
