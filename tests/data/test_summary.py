@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sccountsdiff.data.statistics import expressed_genes, gene_means
 
 from sccountsdiff.data import reading
-from sccountsdiff.data.statistics import expressed_genes, gene_means
 
 FORMATS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array]
 

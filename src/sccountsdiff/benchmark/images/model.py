@@ -15,7 +15,7 @@ from torch import Tensor
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
 from sccountsdiff.benchmark.images.network import ImageDenoiser
-from sccountsdiff.diffusion import Prediction, count_loss, get_schedule, thin
+from sccountsdiff.diffusion import Prediction, count_loss, draw_noised, get_schedule
 from sccountsdiff.training import warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
@@ -98,19 +98,10 @@ class ImageDiffusion(pl.LightningModule):
         predict: Predict | None = None,
     ) -> Tensor:
         """Eq. 6 with one time for each image (Algorithm 1), for the network or for another way to predict."""
-        n = len(x0)
-
-        def uniform() -> Tensor:
-            return torch.rand(n, generator=generator, device=x0.device)
-
-        # One time in each n-th of [0, 1]: uniform, and the loss varies less from batch to batch.
-        t = (torch.randperm(n, generator=generator, device=x0.device) + uniform()) / n
-        t = self.schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
-        p = self.schedule.survival(t).to(x0.dtype)[:, None, None, None]
-        xt = thin(x0, p, generator)
-        prediction = (predict or self.network)(xt, t, conditions, uniform() < p_uncond)
-        weight = self.schedule.weight(t).to(x0.dtype)[:, None, None, None]
-        return (weight * count_loss(x0 - xt, prediction.log_mean)).mean()
+        noised = draw_noised(x0, self.schedule, generator=generator)
+        null = torch.rand(len(x0), generator=generator, device=x0.device) < p_uncond
+        prediction = (predict or self.network)(noised.xt, noised.t, conditions, null)
+        return (noised.weight[:, None, None, None] * count_loss(noised.y, prediction.log_mean)).mean()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of one batch. What it draws depends on seed, step and process, not on what came before."""
