@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from scvi import REGISTRY_KEYS
 from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
+from sccountsdiff.data.messages import suggestion
 from sccountsdiff.data.source import Cells, CellSource, CountMatrix, find_cells, make_source, open_counts
 from sccountsdiff.data.summary import CountSummary
 from sccountsdiff.module import CountsDiffModule
@@ -83,6 +85,16 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         []
         """
         return list(field_state(self.registry_, REGISTRY_KEYS.CONT_COVS_KEY).get("columns", []))
+
+    def _gene_positions(self, genes: Sequence[str], argument: str) -> np.ndarray:
+        """Where genes stand among those of the model; an error names one that it does not have."""
+        if isinstance(genes, str):
+            raise ValueError(f"`{argument}` must be a list of genes, not one name: pass [{genes!r}].")
+        place = {name: position for position, name in enumerate(self.gene_names)}
+        for gene in genes:
+            if gene not in place:
+                raise KeyError(f"{argument}: the model has no gene {gene!r}.{suggestion(gene, self.gene_names)}")
+        return np.array([place[gene] for gene in genes], dtype=int)
 
     def _require_trained(self) -> None:
         if not self.is_trained:

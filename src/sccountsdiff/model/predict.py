@@ -11,7 +11,6 @@ from anndata import AnnData
 from mudata import MuData
 
 from sccountsdiff.checks import check_number, whole_number
-from sccountsdiff.data.messages import suggestion
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import MISSING, NOISED, guide, log_likelihood
 from sccountsdiff.model import engine
@@ -159,7 +158,7 @@ class PredictMixin(CountsDiffBase):
         n_folds = whole_number("n_folds", n_folds)
         check_number("library_size", library_size, above=0)
         settings, n_chains = engine.expectation_settings(self.module, guidance)
-        genes = self._check_genes(gene_list)
+        genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
         filled = engine.fill(
@@ -180,8 +179,9 @@ class PredictMixin(CountsDiffBase):
         expected *= library_size / expected.sum(1, keepdims=True)
         expected = expected if order is None else expected[order]
         names = data.obs_names[rows if order is None else rows[order]]
-        frame = pd.DataFrame(expected, index=names, columns=self.gene_names)[genes]
-        return frame.to_numpy() if return_numpy else frame
+        if return_numpy:
+            return expected[:, genes]
+        return pd.DataFrame(expected[:, genes], index=names, columns=self.gene_names[genes])
 
     def log_likelihood(
         self,
@@ -243,15 +243,3 @@ class PredictMixin(CountsDiffBase):
                 values.append(bound.cpu().numpy())
         result = np.concatenate(values)
         return result if order is None else result[order]
-
-    def _check_genes(self, gene_list: Sequence[str] | None) -> list[str]:
-        """The genes to return, by default all; an error names one that the model does not have."""
-        if gene_list is None:
-            return list(self.gene_names)
-        if isinstance(gene_list, str):
-            raise ValueError(f"`gene_list` must be a list of genes, not one name: pass [{gene_list!r}].")
-        genes, known = list(gene_list), set(self.gene_names)
-        unknown = next((gene for gene in genes if gene not in known), None)
-        if unknown is not None:
-            raise KeyError(f"gene_list: the model has no gene {unknown!r}.{suggestion(unknown, self.gene_names)}")
-        return genes

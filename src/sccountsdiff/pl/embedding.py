@@ -9,7 +9,7 @@ from anndata import AnnData
 from matplotlib.axes import Axes
 
 from sccountsdiff.pl.figure import HEAT, finish, own_axes
-from sccountsdiff.pl.layers import spread_of, values_of
+from sccountsdiff.pl.layers import gene_values, spread_of
 
 
 def uncertainty(
@@ -53,7 +53,7 @@ def uncertainty(
     if basis not in adata.obsm:
         raise KeyError(f"basis={basis!r} is not in adata.obsm, which has {', '.join(adata.obsm) or 'none'}.")
     sd = spread_of(adata, key)
-    values = np.asarray(sd.mean(1)).ravel() if gene is None else values_of(adata, sd, gene)
+    values = np.asarray(sd.mean(1)).ravel() if gene is None else gene_values(adata, sd, gene)
     x, y = np.asarray(adata.obsm[basis])[:, :2].T
     order = np.argsort(values, kind="stable")
     ax, is_own = own_axes(ax)

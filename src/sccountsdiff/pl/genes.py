@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.pl.figure import BLUE, GREY, ORANGE, finish
-from sccountsdiff.pl.layers import note_of, spread_of, values_of
+from sccountsdiff.pl.layers import gene_values, note_of, spread_of
 
 
 def gene_pair(
@@ -62,10 +62,10 @@ def gene_pair(
     layer = note_of(adata, key).get("layer") if layer is None else layer
     layers = get_matrix(adata, layer), get_matrix(adata, key, "key"), spread_of(adata, key)
     (x_before, x_after, x_sd), (y_before, y_after, y_sd) = (
-        [values_of(adata, matrix, gene) for matrix in layers] for gene in (x, y)
+        [gene_values(adata, matrix, gene) for matrix in layers] for gene in (x, y)
     )
     if (mask_layer := note_of(adata, key).get("mask_layer")) in adata.layers:
-        masks = [values_of(adata, adata.layers[mask_layer], gene).astype(bool) for gene in (x, y)]
+        masks = [gene_values(adata, adata.layers[mask_layer], gene).astype(bool) for gene in (x, y)]
         x_before, y_before = (np.where(*pair, np.nan) for pair in zip(masks, (x_before, y_before), strict=True))
     is_own = ax is None
     if is_own:

@@ -25,7 +25,7 @@ def spread_of(adata: AnnData, key: str):
     return adata.layers[f"{key}_sd"]
 
 
-def values_of(adata: AnnData, matrix, gene: str) -> np.ndarray:
+def gene_values(adata: AnnData, matrix, gene: str) -> np.ndarray:
     """One value for each cell."""
     if gene not in adata.var_names:
         raise KeyError(f"Gene {gene!r} is not in adata.var_names.")

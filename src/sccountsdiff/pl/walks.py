@@ -67,7 +67,7 @@ def forward_walk(
     (5, 5)
     """
     counts, _ = _counts_of(model, cell)
-    rows = _rows(model, counts, genes)
+    rows = _shown_genes(model, counts, genes)
     generator = torch.Generator().manual_seed(seed)
     times = np.linspace(0, 1, n_steps + 1)
     p = model.module.schedule.survival(torch.from_numpy(times)).tolist()
@@ -130,7 +130,7 @@ def reverse_walk(
     ['1', '0.75', '0.5', '0.25', '0', 'truth']
     """
     counts, position = _counts_of(model, cell)
-    rows = _rows(model, counts, genes)
+    rows = _shown_genes(model, counts, genes)
     is_hidden = _hidden(model, hidden, seed)
     sites = sp.lil_matrix((model.adata.n_obs, len(counts)), dtype=bool)
     sites[position] = is_hidden
@@ -181,28 +181,18 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
     return seen["x0"].masked_fill(seen["missing"], torch.nan)[0].cpu().numpy(), int(cell)
 
 
-def _rows(model: CountsDiffImputer, counts: np.ndarray, genes: Sequence[str] | None) -> np.ndarray:
+def _shown_genes(model: CountsDiffImputer, counts: np.ndarray, genes: Sequence[str] | None) -> np.ndarray:
     """Positions of the genes to show."""
     if genes is None:
         return np.argsort(-np.nan_to_num(counts), kind="stable")[:N_GENES]
-    return _positions(model, genes, "genes")
-
-
-def _positions(model: CountsDiffImputer, genes: Sequence[str], argument: str) -> np.ndarray:
-    if isinstance(genes, str):
-        raise ValueError(f"`{argument}` must be a list of genes, not one name: pass [{genes!r}].")
-    place = {name: position for position, name in enumerate(model.gene_names)}
-    unknown = [gene for gene in genes if gene not in place]
-    if unknown:
-        raise KeyError(f"The model has no gene {unknown[0]!r}.")
-    return np.array([place[gene] for gene in genes])
+    return model._gene_positions(genes, "genes")
 
 
 def _hidden(model: CountsDiffImputer, hidden: float | Sequence[str], seed: int) -> np.ndarray:
     """Which genes of the model are hidden."""
     n_genes = len(model.gene_names)
     if not isinstance(hidden, Real):  # NumPy's numbers are Real too
-        return np.isin(np.arange(n_genes), _positions(model, hidden, "hidden"))
+        return np.isin(np.arange(n_genes), model._gene_positions(hidden, "hidden"))
     if not 0 < hidden <= 1:
         raise ValueError(f"`hidden` must be genes or a share above 0 and up to 1, not {hidden}.")
     return np.random.default_rng(seed).random(n_genes) < hidden
