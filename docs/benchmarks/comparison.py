@@ -21,7 +21,7 @@ import sccountsdiff.benchmark as bm
 from sccountsdiff import pl
 from sccountsdiff.benchmark import baselines as methods
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.run import SHARES, prepare
+from sccountsdiff.benchmark.runner import SHARES, prepare
 
 CHEAP = [
     methods.Zero(),

@@ -18,7 +18,7 @@ from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MCAR, MNARLow, split_molecules, valid_sites
 from sccountsdiff.benchmark.plan import make_plan
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.run import SHARES
+from sccountsdiff.benchmark.runner import SHARES
 
 COSTS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
 METRICS = ["rmse", "spearman", "energy_distance", "crps"]

@@ -15,6 +15,7 @@ from anndata.utils import make_index_unique
 from scipy import sparse
 
 from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.matrices import are_counts
 
 FEWEST_CELLS = 500
 """A share of a file is never fewer cells than this, unless the file has fewer."""
@@ -239,9 +240,7 @@ def _find_counts(file: h5py.File, atlas: Atlas) -> tuple[object, h5py.Group]:
         if place not in file:
             continue
         matrix = sparse_dataset(file[place]) if isinstance(file[place], h5py.Group) else file[place]
-        head = matrix[:1000]
-        head = head.data if sparse.issparse(head) else np.asarray(head)
-        if np.all((head >= 0) & (head == np.round(head))):
+        if are_counts(matrix[:1000]):
             return matrix, file[var]
     raise ValueError(
         f"The {atlas.name} atlas must have raw counts in one of {', '.join(places)}, found no whole numbers there; get the "
