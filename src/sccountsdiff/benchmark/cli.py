@@ -19,6 +19,10 @@ from sccountsdiff.diffusion.schedules import SCHEDULES
 SHOWN = ("spearman", "rmse", "energy_distance", "mmd", "molecule_poisson", "molecule_mse")
 """Metrics of the table that the command prints."""
 
+RUN_OPTIONS = ("protocol", "seeds", "n_genes", "gene_ranking", "min_cells", "n_cells")
+RUN_OPTIONS += ("n_bootstrap", "bootstrap_cells", "output", "retry_failed")
+"""What ``imputation`` and ``sweep`` pass on as it is."""
+
 OTHER_KINDS = {
     "images": "train on images, pixels as counts, and draw new ones",
     "simulated": "Gaussian, masked and count diffusion on simulated counts whose law is known",
@@ -105,15 +109,24 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     )
     parser.add_argument("--label", help="column of obs with the type of each cell")
     parser.add_argument("--covariate", action="append", default=[], help="column of obs; may be repeated")
-    parser.add_argument("--genes", type=int, help="most variable genes to keep (default: all)")
+    parser.add_argument(
+        "--genes", dest="n_genes", metavar="N", type=int, help="most variable genes to keep (default: all)"
+    )
     parser.add_argument("--gene-ranking", choices=get_args(Ranking), default="cv")
     parser.add_argument("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
-    parser.add_argument("--cells", type=int, help="keep at most this many cells, at random")
+    parser.add_argument(
+        "--cells", dest="n_cells", metavar="N", type=int, help="keep at most this many cells, at random"
+    )
     parser.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
     parser.add_argument(
-        "--bootstrap", type=int, default=10, help="resamples for standard errors, 0 for none (default: 10)"
+        "--bootstrap",
+        dest="n_bootstrap",
+        metavar="N",
+        type=int,
+        default=10,
+        help="resamples for standard errors, 0 for none (default: 10)",
     )
     parser.add_argument(
         "--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)"
@@ -129,32 +142,14 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
     return load_dataset(arguments.dataset, **columns, layer=arguments.layer)
 
 
-def _run_options(arguments: argparse.Namespace) -> dict:
-    return {
-        "protocol": arguments.protocol,
-        "seeds": arguments.seeds,
-        "n_genes": arguments.genes,
-        "gene_ranking": arguments.gene_ranking,
-        "min_cells": arguments.min_cells,
-        "n_cells": arguments.cells,
-        "n_bootstrap": arguments.bootstrap,
-        "bootstrap_cells": arguments.bootstrap_cells,
-        "output": arguments.output,
-        "retry_failed": arguments.retry_failed,
-    }
+def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Arguments of the command that are arguments of :func:`run`."""
+    return {name: getattr(arguments, name) for name in (*RUN_OPTIONS, *names)}
 
 
 def _run_imputation(arguments: argparse.Namespace) -> None:
-    table = run(
-        _dataset(arguments),
-        arguments.missingness,
-        _methods(arguments),
-        metrics=arguments.metrics,
-        n_samples=arguments.n_samples,
-        embedder=arguments.embedder,
-        quick=arguments.quick,
-        **_run_options(arguments),
-    )
+    options = _chosen(arguments, "missingness", "metrics", "n_samples", "embedder", "quick")
+    table = run(_dataset(arguments), methods=_methods(arguments), **options)
     page = report(table, arguments.output)
     values = table[table["metric"].notna() & (table["group"] != "reference")]
     rows = ["dataset", "missingness", "method", "n_samples"]
@@ -179,8 +174,7 @@ def _methods(arguments: argparse.Namespace) -> list[str | Baseline] | None:
 
 
 def _run_sweep(arguments: argparse.Namespace) -> None:
-    options = _run_options(arguments) | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
-    options["missingness"] = arguments.missingness
+    options = _chosen(arguments, "missingness") | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
     if arguments.metrics:
         options["metrics"] = arguments.metrics
     if arguments.schedules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import anndata
 from anndata import AnnData
@@ -54,6 +55,9 @@ class Dataset:
         _require_counts(self.adata.X, f"X of {place}", "put the counts there, as in adata.X = adata.layers[...]")
 
 
+DataSource: TypeAlias = str | Path | Dataset
+"""Name of a registered data set, path of an ``.h5ad`` file, or a data set."""
+
 DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
 
 
@@ -88,7 +92,7 @@ def _pbmc68k() -> Dataset:
 
 
 def load_dataset(
-    source: str | Path | Dataset,
+    source: DataSource,
     *,
     covariates: Sequence[str] | str = (),
     label: str | None = None,

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from sccountsdiff.benchmark import pl
 from sccountsdiff.benchmark.metrics import METRICS
+from sccountsdiff.benchmark.runner import COST_COLUMNS, JOB_COLUMNS
 from sccountsdiff.benchmark.tables import Table, row_name, summarise, to_html, to_markdown, to_table
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
@@ -130,11 +131,9 @@ def _blocks(results: pd.DataFrame, axes: tuple[str, str]) -> Iterator[tuple[int,
 
 
 def _costs_table(results: pd.DataFrame) -> Table:
-    finished = results[results["metric"].notna() & (results["group"] != "reference")]
-    keys = ["dataset", "protocol", "missingness", "seed", "group", "method", "n_samples"]
-    columns = {"fit_seconds": "fit [s]", "impute_seconds": "impute [s]", "peak_memory_mb": "peak memory [MB]"}
-    finished = finished.drop_duplicates(keys)
-    means = finished.groupby(["group", "method", "n_samples"], sort=False)[list(columns)].mean().rename(columns=columns)
+    finished = results[results["metric"].notna() & (results["group"] != "reference")].drop_duplicates(JOB_COLUMNS)
+    means = finished.groupby(["group", "method", "n_samples"], sort=False)[COST_COLUMNS].mean()
+    means.columns = ["fit [s]", "impute [s]", "peak memory [MB]"]
     rows = pd.Index([row_name(method, n) for _, method, n in means.index], name="method")
     texts = means.map(lambda value: f"{value:.3g}" if value < 100 else f"{value:.0f}").set_axis(rows)
     return _without_ranks(texts, means.index.get_level_values("group"))

@@ -15,7 +15,7 @@ from anndata import AnnData
 from tqdm.auto import tqdm
 
 from sccountsdiff.benchmark.baselines import Baseline
-from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.metrics import Metric
 from sccountsdiff.benchmark.plan import Plan
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
@@ -24,29 +24,16 @@ from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fin
 from sccountsdiff.benchmark.scoring import Split, attempt
 from sccountsdiff.benchmark.tasks import Pattern, Task
 
-COLUMNS = [
-    "dataset",
-    "protocol",
-    "missingness",
-    "method",
-    "group",
-    "n_samples",
-    "seed",
-    "metric",
-    "value",
-    "se",
-    "fit_seconds",
-    "impute_seconds",
-    "peak_memory_mb",
-    "error",
-]
+JOB_COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed"]
+COST_COLUMNS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
+COLUMNS = [*JOB_COLUMNS, "metric", "value", "se", *COST_COLUMNS, "error"]
 SHARES = (0.9, 0.1)
 TRUE_CELLS = "truth"
 """Name, among the methods, of the true answers."""
 
 
 def run(
-    datasets: str | Path | Dataset | Sequence[str | Path | Dataset] = "pbmc68k",
+    datasets: DataSource | Sequence[DataSource] = "pbmc68k",
     missingness: str | Pattern | Sequence[str | Pattern] = "mcar",
     methods: str | Baseline | Sequence[str | Baseline] | None = None,
     seeds: Sequence[int] = (0,),

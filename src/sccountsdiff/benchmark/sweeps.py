@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sccountsdiff.benchmark.baselines import CountsDiff
-from sccountsdiff.benchmark.datasets import Dataset, load_dataset
+from sccountsdiff.benchmark.datasets import DataSource, load_dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
 from sccountsdiff.benchmark.tables import mean_and_se
+from sccountsdiff.diffusion import ROUNDINGS
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
 ABLATION_METRICS = ("scfid", "energy_distance")
@@ -32,7 +32,7 @@ TASK_COLUMNS = ("dataset", "protocol", "missingness", "n_samples")
 
 
 def attrition(
-    dataset: str | Path | Dataset = "pbmc68k",
+    dataset: DataSource = "pbmc68k",
     values: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.05),
     *,
     schedules: Sequence[str] = ("cosine",),
@@ -71,7 +71,7 @@ def attrition(
 
 
 def guidance(
-    dataset: str | Path | Dataset = "pbmc68k",
+    dataset: DataSource = "pbmc68k",
     values: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0),
     *,
     schedules: Sequence[str] = ("cosine",),
@@ -107,9 +107,7 @@ def guidance(
 
 
 def n_steps(
-    dataset: str | Path | Dataset = "pbmc68k",
-    values: Sequence[int] = (1, 2, 3, 5, 7, 10, 15, 20, 30),
-    **options: Any,
+    dataset: DataSource = "pbmc68k", values: Sequence[int] = (1, 2, 3, 5, 7, 10, 15, 20, 30), **options: Any
 ) -> pd.DataFrame:
     """Vary the number of reverse steps.
 
@@ -137,9 +135,7 @@ def n_steps(
     return _compare_settings(dataset, {"n_steps": values}, **options)
 
 
-def schedule(
-    dataset: str | Path | Dataset = "pbmc68k", values: Sequence[str] = tuple(SCHEDULES), **options: Any
-) -> pd.DataFrame:
+def schedule(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(SCHEDULES), **options: Any) -> pd.DataFrame:
     """Vary the survival schedule: cosine, Fisher in continuous time, and Fisher on Blackout's grid.
 
     Parameters
@@ -166,11 +162,7 @@ def schedule(
     return _compare_settings(dataset, {"schedule": values}, **options)
 
 
-def rounding(
-    dataset: str | Path | Dataset = "pbmc68k",
-    values: Sequence[str] = ("random", "nearest", "poisson", "nb"),
-    **options: Any,
-) -> pd.DataFrame:
+def rounding(dataset: DataSource = "pbmc68k", values: Sequence[str] = ROUNDINGS, **options: Any) -> pd.DataFrame:
     """Vary how the expected number of births of a step becomes a whole number.
 
     Parameters
@@ -264,7 +256,7 @@ def plot(table: pd.DataFrame) -> Figure:
 
 
 def _compare_settings(
-    dataset: str | Path | Dataset,
+    dataset: DataSource,
     grid: dict[str, Sequence],
     *,
     method: CountsDiff | None = None,

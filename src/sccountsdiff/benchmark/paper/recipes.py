@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sccountsdiff.benchmark import sweeps
-from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
 from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas, load_atlas
 from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row, countsdiff_settings
@@ -69,7 +69,7 @@ class Recipe(ABC):
 
     def __call__(
         self,
-        data: str | Path | Dataset,
+        data: DataSource,
         output: str | Path | None = None,
         *,
         scale: float = 1.0,
