@@ -1,7 +1,7 @@
 """All methods of the paper's tables, and those that users know, on one data set.
 
 2,000 cells, the 300 genes with the largest variance. Half of all entries of the test cells are hidden at random; then,
-under the protocol of the paper, half of the believed ones at random, and a quarter of them with a bias to low and to
+under the protocol of the paper, half of the observed ones at random, and a quarter of them with a bias to low and to
 high counts. Cheap methods run with all seeds, slow ones with the first. A run that was interrupted continues where it
 stopped.
 
@@ -18,7 +18,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import sccountsdiff.benchmark as bm
-from sccountsdiff import pl
 from sccountsdiff.benchmark import baselines as methods
 from sccountsdiff.benchmark.preprocessing import split_cells
 from sccountsdiff.benchmark.runner import SHARES, prepare
@@ -76,13 +75,13 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     """Pointwise against distributional quality under each protocol, with the seed that all methods ran with."""
     table = table[table["seed"] == table["seed"].min()]
     table = table.assign(method=table["method"].str.partition("(")[0])  # without settings
-    titles = {"all": "all entries", "paper": "believed entries"}
+    titles = {"all": "all entries", "paper": "observed entries"}
     protocols = [protocol for protocol in titles if protocol in set(table["protocol"])]
     figure, axes = plt.subplots(
         len(protocols), 1, figsize=(11, 8.8 * len(protocols)), layout="constrained", squeeze=False
     )
     for ax, protocol in zip(axes.flat, protocols, strict=True):
-        pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
+        bm.pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
         ax.set(title=f"Half of {titles[protocol]} hidden at random", xscale="log", yscale="log")
     figure.savefig(path, dpi=110)
 

@@ -11,7 +11,7 @@ def test_what_is_there_is_imported():
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_what_is_not_there_is_named_with_the_extra_that_brings_it(extra):
-    with pytest.raises(ImportError, match=rf"Counting needs the package 'nothing'.*sccountsdiff\\[{extra}\\]"):
+    with pytest.raises(ImportError, match=rf"Counting needs the package 'nothing'.*sccountsdiff\[{extra}\]"):
         optional_import("nothing.at_all", "Counting", extra)
 
 
