@@ -17,7 +17,7 @@ from sccountsdiff.model import CountsDiffImputer
 HELD_OUT_SHARE = 0.2
 HIDDEN_SHARE = 0.5
 N_DRAWS = 20
-COMPARED = {
+SIMPLE_METHODS = {
     "zero": "zero",
     "gene_mean": "gene mean",
     "conditional_mean": "cell-type mean",
@@ -51,7 +51,7 @@ def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | No
     sites = MCAR(HIDDEN_SHARE)(truth, seed=seed)
 
     answers = {}
-    for name, label in COMPARED.items():
+    for name, label in SIMPLE_METHODS.items():
         answers[label] = get_baseline(name)().fit(train, covariates=["cell_type"]).impute(test, sites)
 
     CountsDiffImputer.setup_anndata(train, categorical_covariate_keys=["cell_type"])

@@ -105,8 +105,8 @@ def by_row(summary: pd.DataFrame, values: str) -> pd.DataFrame:
     Examples
     --------
     >>> summary = pd.DataFrame({"method": ["zero"], "n_samples": [1], "metric": ["rmse"], "mean": [2.5]})
-    >>> by_row(summary, "mean").loc["zero", "rmse"]
-    2.5
+    >>> by_row(summary, "mean").loc["zero"].tolist()
+    [2.5]
     """
     rows = list(map(row_name, summary["method"], summary["n_samples"]))
     return summary.assign(row=rows).pivot(index="row", columns="metric", values=values)

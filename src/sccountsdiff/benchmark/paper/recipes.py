@@ -13,7 +13,7 @@ import pandas as pd
 from sccountsdiff.benchmark import sweeps
 from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
-from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas, load_atlas
+from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas
 from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row, countsdiff_settings
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
@@ -93,7 +93,7 @@ class Recipe(ABC):
         weights
             Folder with released weights of scGPT; without, its row is recorded as failed.
         columns, gene_column
-            Names in the file, see :func:`load_fetus`.
+            Names in the file, see :meth:`Atlas.load`.
         rows
             Names of rows to make, as in the paper; all by default. Not for ablations.
         **options
@@ -112,7 +112,7 @@ class Recipe(ABC):
             dataset = data
             n_cells = min(max(round(scale * data.adata.n_obs), FEWEST_CELLS), data.adata.n_obs)
         else:
-            dataset = load_atlas(self.atlas, data, columns=columns, gene_column=gene_column, share=scale)
+            dataset = self.atlas.load(data, columns=columns, gene_column=gene_column, share=scale)
             n_cells = dataset.adata.n_obs
         settings = {
             "metrics": self.metrics,
