@@ -1,7 +1,27 @@
 """Benchmark of imputation methods: missingness, metrics and methods, each a small registered thing."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sccountsdiff.benchmark import (
+        baselines,
+        datasets,
+        downstream,
+        images,
+        metrics,
+        missingness,
+        paper,
+        pl,
+        preprocessing,
+        simulated,
+        sweeps,
+        tables,
+    )
+    from sccountsdiff.benchmark.baselines import list_methods
+    from sccountsdiff.benchmark.metrics import list_metrics
+    from sccountsdiff.benchmark.reporting import report
+    from sccountsdiff.benchmark.runner import run
 
 _MODULES = ["baselines", "datasets", "downstream", "images", "metrics", "missingness"]
 _MODULES += ["paper", "pl", "preprocessing", "simulated", "sweeps", "tables"]

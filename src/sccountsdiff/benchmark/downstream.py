@@ -77,19 +77,12 @@ def _classifier(split: Split) -> CellTypeClassifier:
     return CellTypeClassifier(seed=split.seed).fit(split.train.X, split.train.obs[split.label].astype(str))
 
 
-@register_input(
-    "predicted_labels",
-    needs=("imputed",),
-    needs_labels=True,
-    needs_training=True,
-    packages=("xgboost",),
-    judges_truth=True,
-)
+@register_input("predicted_labels", needs_labels=True, needs_training=True, packages=("xgboost",), judges_truth=True)
 def _predicted_labels(split: Split, imputed: np.ndarray) -> np.ndarray:
     return split.once(_classifier).predict(imputed)
 
 
-@register_metric("accuracy", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+@register_metric("accuracy", direction="higher", group="downstream")
 def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     """Share of the imputed cells whose type a classifier of true cells gets right.
 
@@ -111,7 +104,7 @@ def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     return float(np.mean(np.asarray(labels) == np.asarray(predicted_labels)))
 
 
-@register_metric("macro_f1", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+@register_metric("macro_f1", direction="higher", group="downstream")
 def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     """F1 score of each type that is there or predicted, averaged over types, rare ones as much as common ones.
 
@@ -135,7 +128,7 @@ def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     return float(f1_score(labels, predicted_labels, average="macro", zero_division=0))
 
 
-@register_metric("cluster_ari", direction="higher", needs=("labels", "clusters"), group="downstream")
+@register_metric("cluster_ari", direction="higher", group="downstream")
 def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
     """Adjusted Rand index of clusters of the imputed cells against their types.
 
@@ -161,7 +154,7 @@ def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
     return float(adjusted_rand_score(labels, clusters))
 
 
-@register_metric("marker_recovery", direction="higher", needs=("truth", "imputed", "labels"), group="downstream")
+@register_metric("marker_recovery", direction="higher", group="downstream")
 def marker_recovery(truth: np.ndarray, imputed: np.ndarray, labels: np.ndarray, *, n_markers: int = 20) -> float:
     """Share of the marker genes of the true cells that are marker genes of the imputed ones, averaged over types.
 
@@ -274,6 +267,6 @@ def leiden_clusters(
     return cells.obs["leiden"].astype(int).to_numpy()
 
 
-@register_input("clusters", needs=("imputed",), packages=("leidenalg", "igraph"), judges_truth=True)
+@register_input("clusters", packages=("leidenalg", "igraph"), judges_truth=True)
 def _clusters(split: Split, imputed: np.ndarray) -> np.ndarray:
     return leiden_clusters(imputed, seed=split.seed)

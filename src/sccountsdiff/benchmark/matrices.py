@@ -10,17 +10,6 @@ from scipy import sparse
 DenseOrSparse: TypeAlias = "np.ndarray | sparse.spmatrix | sparse.sparray"
 
 
-def dense(matrix: DenseOrSparse, dtype: Any = None) -> np.ndarray:
-    """The matrix as an array.
-
-    Examples
-    --------
-    >>> dense(sparse.csr_matrix([[1, 0]])).tolist()
-    [[1, 0]]
-    """
-    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=dtype)
-
-
 def stored_values(matrix: DenseOrSparse) -> np.ndarray:
     """The values of a matrix; of a sparse one those that are stored, all others being 0.
 

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts, dense, stored_values
+from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts, stored_values
+from sccountsdiff.data.reading import dense
 from sccountsdiff.registry import Registry
 
 

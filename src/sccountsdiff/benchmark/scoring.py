@@ -14,11 +14,11 @@ import numpy as np
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark.matrices import dense
 from sccountsdiff.benchmark.metrics import Metric, bootstrap_se
 from sccountsdiff.benchmark.metrics.bootstrap import take_cells
 from sccountsdiff.benchmark.metrics.registry import INPUTS
 from sccountsdiff.benchmark.missingness import Missingness, valid_sites
+from sccountsdiff.data.reading import dense
 
 logger = logging.getLogger("sccountsdiff")
 

@@ -162,7 +162,7 @@ def schedule(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(SCHE
     return _compare_settings(dataset, {"schedule": values}, **options)
 
 
-def rounding(dataset: DataSource = "pbmc68k", values: Sequence[str] = ROUNDINGS, **options: Any) -> pd.DataFrame:
+def rounding(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(ROUNDINGS), **options: Any) -> pd.DataFrame:
     """Vary how the expected number of births of a step becomes a whole number.
 
     Parameters

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from sccountsdiff.benchmark.matrices import DenseOrSparse, dense, log_normalised, stored_values
+from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised, stored_values
 from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.benchmark.metrics.likelihood import FLOOR
 from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.data.reading import dense
 
 
-@register_metric("molecule_mse", direction="lower", needs=("denoised", "held_out"), group="denoising")
+@register_metric("molecule_mse", direction="lower", group="denoising")
 def molecule_mse(denoised: DenseOrSparse, held_out: DenseOrSparse) -> float:
     """Mean squared error of the log counts per ten thousand, over all cells and genes.
 
@@ -46,7 +47,7 @@ def molecule_mse(denoised: DenseOrSparse, held_out: DenseOrSparse) -> float:
     return float(total / np.prod(denoised.shape))
 
 
-@register_metric("molecule_poisson", direction="lower", needs=("denoised", "held_out"), group="denoising")
+@register_metric("molecule_poisson", direction="lower", group="denoising")
 def molecule_poisson(
     denoised: DenseOrSparse, held_out: DenseOrSparse, *, share: float = 0.9, floor: float = FLOOR
 ) -> float:
@@ -78,8 +79,8 @@ def molecule_poisson(
         raise ValueError(f"share must be between 0 and 1, found {share}.")
     total = 0.0
     for b in blocks(denoised.shape[0]):
-        mu = np.maximum(dense(denoised[b], np.float64) * ((1 - share) / share), floor)
-        total += np.sum(mu - dense(held_out[b], np.float64) * np.log(mu))
+        mu = np.maximum(dense(denoised[b]).astype(np.float64) * ((1 - share) / share), floor)
+        total += np.sum(mu - dense(held_out[b]) * np.log(mu))
     return float(total / np.prod(denoised.shape))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sccountsdiff")
 
 
-@register_metric("scfid", direction="lower", needs=("truth_embedding", "imputed_embedding"), group="distributional")
+@register_metric("scfid", direction="lower", group="distributional")
 def scfid(truth_embedding: np.ndarray, imputed_embedding: np.ndarray) -> float:
     """Fréchet distance between the embeddings of true and of imputed cells.
 
@@ -75,7 +75,7 @@ def _truth_embedding(split: Split) -> np.ndarray:
     return _imputed_embedding(split, split.truth)
 
 
-@register_input("imputed_embedding", needs=("imputed",), needs_training=True)
+@register_input("imputed_embedding", needs_training=True)
 def _imputed_embedding(split: Split, imputed: np.ndarray) -> np.ndarray:
     return embed(imputed, split.once(_embedder), split.test.var_names)
 

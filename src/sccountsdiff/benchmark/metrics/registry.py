@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,12 +51,27 @@ class MetricInput:
 INPUTS: Registry[MetricInput] = Registry("input of metrics")
 
 
-def register_input(name: str, **properties: Any) -> Callable[[Callable], Callable]:
-    """Decorator that makes a function known as the maker of an input; properties are those of :class:`MetricInput`.
+def required_arguments(function: Callable) -> tuple[str, ...]:
+    """Names of the arguments of a function that have no default.
 
     Examples
     --------
-    >>> @register_input("depths", needs=("imputed",))
+    >>> required_arguments(lambda truth, draws, *, seed=0: None)
+    ('truth', 'draws')
+    """
+    parameters = inspect.signature(function).parameters.values()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(p.name for p in parameters if p.default is p.empty and p.kind not in several)
+
+
+def register_input(name: str, **properties: Any) -> Callable[[Callable], Callable]:
+    """Decorator that makes a function known as the maker of an input, from the split and the inputs it has arguments for.
+
+    Further properties are those of :class:`MetricInput`.
+
+    Examples
+    --------
+    >>> @register_input("depths")
     ... def depths(split, imputed):
     ...     return imputed.sum(axis=1)
     >>> INPUTS["depths"].needs
@@ -63,7 +79,7 @@ def register_input(name: str, **properties: Any) -> Callable[[Callable], Callabl
     """
 
     def decorate(make: Callable) -> Callable:
-        INPUTS.register(name)(MetricInput(make, **properties))
+        INPUTS.register(name)(MetricInput(make, required_arguments(make)[1:], **properties))
         return make
 
     return decorate
@@ -170,7 +186,7 @@ def register_metric(
     name: str,
     *,
     direction: Direction,
-    needs: tuple[str, ...] = ("truth", "imputed", "sites"),
+    needs: tuple[str, ...] | None = None,
     group: str = "pointwise",
     quadratic: bool = False,
     packages: tuple[str, ...] = (),
@@ -184,7 +200,7 @@ def register_metric(
     direction
         Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
     needs
-        Names of the arguments of the function, see :class:`Metric`.
+        Names of its inputs, see :class:`Metric`. Default: the arguments of the function that have no default.
     group
         Where it stands in a table.
     quadratic
@@ -206,7 +222,8 @@ def register_metric(
     """
 
     def decorate(function: Callable[..., float]) -> Callable[..., float]:
-        METRICS.register(name)(Metric(name, function, direction, needs, group, quadratic, packages))
+        inputs = required_arguments(function) if needs is None else needs
+        METRICS.register(name)(Metric(name, function, direction, inputs, group, quadratic, packages))
         return function
 
     return decorate

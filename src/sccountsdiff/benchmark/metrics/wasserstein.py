@@ -8,7 +8,7 @@ from sccountsdiff.benchmark.metrics.inputs import blocks, check_pair
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
-@register_metric("sliced_wasserstein", direction="lower", needs=("truth", "imputed"), group="distributional")
+@register_metric("sliced_wasserstein", direction="lower", group="distributional")
 def sliced_wasserstein(truth: np.ndarray, imputed: np.ndarray, *, n_projections: int = 1000, seed: int = 0) -> float:
     """Sliced Wasserstein-2 distance between the true cells and the cells with their hidden entries filled in.
 
