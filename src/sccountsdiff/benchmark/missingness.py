@@ -133,7 +133,7 @@ class MCAR(Missingness):
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_fraction("rate", self.rate)
+        _check_fractions("rate", self.rate)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.random(counts.shape, dtype=np.float32) < self.rate
@@ -172,10 +172,8 @@ class MAR(Missingness):
             raise ValueError(
                 f"row_share and column_share must be as long as each other, found {len(rows)} and {len(columns)}."
             )
-        for share in (*rows, rows.sum() - 1e-9):
-            _check_fraction("row_share, and its sum,", share)
-        for share in columns:
-            _check_fraction("column_share", share)
+        _check_fractions("row_share, and its sum,", *rows, rows.sum() - 1e-9)
+        _check_fractions("column_share", *columns)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         n_cells, n_genes = counts.shape
@@ -196,8 +194,8 @@ class _MNAR(Missingness):
     sign: ClassVar[int]  # by which counts are multiplied; the smallest products are hidden first
 
     def __post_init__(self) -> None:
-        _check_fraction("rate", self.rate)
-        _check_fraction("slack", self.slack)
+        _check_fractions("rate", self.rate)
+        _check_fractions("slack", self.slack)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         sites = np.zeros(counts.shape, dtype=bool)
@@ -367,6 +365,7 @@ def split_molecules(counts: DenseOrSparse, share: float = 0.9, seed: int = 0) ->
     return seen, held_out
 
 
-def _check_fraction(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, found {value}.")
+def _check_fractions(name: str, *values: float) -> None:
+    for value in values:
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, found {value}.")

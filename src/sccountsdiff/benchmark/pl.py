@@ -57,9 +57,8 @@ def metric_table(
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['rmse ↓', 'mae ↓']
     """
-    summary = _one_comparison(results, dataset, protocol, missingness)
+    summary = _one_comparison(results, dataset, protocol, missingness, metrics or ())
     metrics = list(dict.fromkeys(summary["metric"])) if metrics is None else list(metrics)
-    _require_metrics(summary, metrics)
     table = to_table(summary, metrics)
     compared = by_row(summary, "mean").loc[table.groups.index[table.groups != "reference"]]
     goodness = pd.DataFrame(index=table.texts.index, columns=metrics, dtype=float)
@@ -125,8 +124,7 @@ def quality(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['1  zero', '2  gene_mean']
     """
-    summary = _one_comparison(results, dataset, protocol, missingness)
-    _require_metrics(summary, [x, y])
+    summary = _one_comparison(results, dataset, protocol, missingness, [x, y])
     methods = summary[summary["group"] != "reference"]
     keys = ["group", "method", "n_samples"]
     points = methods.pivot(index=keys, columns="metric", values=["mean", "se"])
@@ -134,9 +132,9 @@ def quality(
     points = points.dropna(subset=[("mean", x), ("mean", y)])
     ax, is_own = own_axes(ax, (8, 4.2))
     for number, ((group, method, n), point) in enumerate(points.iterrows()):
+        at = (point["mean", x], point["mean", y])
         ax.errorbar(
-            point["mean", x],
-            point["mean", y],
+            *at,
             xerr=np.nan_to_num(point["se", x]),
             yerr=np.nan_to_num(point["se", y]),
             fmt=MARKERS[number % len(MARKERS)],
@@ -144,7 +142,6 @@ def quality(
             elinewidth=0.8,
             label=f"{number + 1}  {row_name(method, n)}",
         )
-        at = (point["mean", x], point["mean", y])
         ax.annotate(str(number + 1), at, xytext=(4, 4), textcoords="offset points")
     ax.set(xlabel=heading(x), ylabel=heading(y), title="Pointwise against distributional quality")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
@@ -209,9 +206,9 @@ def sweep(
 
 
 def _one_comparison(
-    results: pd.DataFrame, dataset: str | None, protocol: str | None, missingness: str | None
+    results: pd.DataFrame, dataset: str | None, protocol: str | None, missingness: str | None, metrics: Sequence[str]
 ) -> pd.DataFrame:
-    """Means and standard errors of the one comparison that is asked for."""
+    """Means and standard errors of the one comparison that is asked for, which must have the metrics."""
     for key, value in {"dataset": dataset, "protocol": protocol, "missingness": missingness}.items():
         found = results[key].unique()
         if value is None and len(found) > 1:
@@ -220,11 +217,8 @@ def _one_comparison(
             if value not in found:
                 raise KeyError(f"{key}={value!r} is not in `results`, which has {', '.join(map(repr, found))}.")
             results = results[results[key] == value]
-    return summarise(results)
-
-
-def _require_metrics(summary: pd.DataFrame, metrics: Sequence[str]) -> None:
+    summary = summarise(results)
     known = summary["metric"].unique()
-    lacking = [metric for metric in metrics if metric not in known]
-    if lacking:
+    if lacking := [metric for metric in metrics if metric not in known]:
         raise KeyError(f"`results` has no value of {lacking[0]!r}, but of {', '.join(known)}.")
+    return summary
