@@ -18,10 +18,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import sccountsdiff.benchmark as bm
-from sccountsdiff import pl
 from sccountsdiff.benchmark import baselines as methods
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.run import SHARES, prepare
+from sccountsdiff.benchmark.runner import SHARES, prepare
 
 CHEAP = [
     methods.Zero(),
@@ -82,7 +81,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         len(protocols), 1, figsize=(11, 8.8 * len(protocols)), layout="constrained", squeeze=False
     )
     for ax, protocol in zip(axes.flat, protocols, strict=True):
-        pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
+        bm.pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
         ax.set(title=f"Half of {titles[protocol]} hidden at random", xscale="log", yscale="log")
     figure.savefig(path, dpi=110)
 

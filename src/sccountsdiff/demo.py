@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scvi
-from anndata import AnnData
 
 from sccountsdiff import datasets, pl
 from sccountsdiff.benchmark import metrics
@@ -18,7 +17,7 @@ from sccountsdiff.model import CountsDiffImputer
 HELD_OUT_SHARE = 0.2
 HIDDEN_SHARE = 0.5
 N_DRAWS = 20
-BASELINES = {
+SIMPLE_METHODS = {
     "zero": "zero",
     "gene_mean": "gene mean",
     "conditional_mean": "cell-type mean",
@@ -52,7 +51,7 @@ def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | No
     sites = MCAR(HIDDEN_SHARE)(truth, seed=seed)
 
     answers = {}
-    for name, label in BASELINES.items():
+    for name, label in SIMPLE_METHODS.items():
         answers[label] = get_baseline(name)().fit(train, covariates=["cell_type"]).impute(test, sites)
 
     CountsDiffImputer.setup_anndata(train, categorical_covariate_keys=["cell_type"])
@@ -66,7 +65,7 @@ def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | No
 
     table = pd.DataFrame({label: _scores(truth, answer, sites) for label, answer in answers.items()}).T
     table.to_csv(output / "table.csv", index_label="method")
-    _plot(model, train, truth, one_pass.toarray(), draws[:, sites], sites, output / "demo.png")
+    _plot(model, truth, one_pass.toarray(), draws[:, sites], sites, output / "demo.png")
     test.layers["hidden"] = sites
     test.write_h5ad(output / "imputed.h5ad")
     return table
@@ -83,13 +82,7 @@ def _scores(truth: np.ndarray, answer: np.ndarray, sites: np.ndarray) -> dict[st
 
 
 def _plot(
-    model: CountsDiffImputer,
-    train: AnnData,
-    truth: np.ndarray,
-    expected: np.ndarray,
-    draws: np.ndarray,
-    sites: np.ndarray,
-    path: Path,
+    model: CountsDiffImputer, truth: np.ndarray, expected: np.ndarray, draws: np.ndarray, sites: np.ndarray, path: Path
 ) -> None:
     """Loss curve, imputed against truth, calibration by expression."""
     import matplotlib.pyplot as plt
@@ -98,7 +91,7 @@ def _plot(
     pl.history(model, ax=axes[0])
     pl.imputed_vs_truth(truth, expected, sites, ax=axes[1])
     axes[1].set_title("Hidden counts: expected against true")
-    rank = np.asarray(train.X.mean(0)).ravel().argsort().argsort()
+    rank = np.asarray(model.adata.X.mean(0)).ravel().argsort().argsort()
     third = np.broadcast_to(rank * 3 // len(rank), sites.shape)[sites]
     strata = pd.Categorical.from_codes(third, ["low genes", "middle genes", "high genes"])
     pl.calibration(metrics.pit(truth, draws, sites), strata, ax=axes[2])

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
+from typing import Any, get_args
 
 from sccountsdiff.benchmark import sweeps
 from sccountsdiff.benchmark.baselines import BASELINES, Baseline, CountsDiff, SCGPTPretrained
 from sccountsdiff.benchmark.datasets import DATASETS, Dataset, load_dataset
-from sccountsdiff.benchmark.images.cli import add_parser as add_images
 from sccountsdiff.benchmark.missingness import MISSINGNESS
-from sccountsdiff.benchmark.paper.cli import add_parser as add_paper
-from sccountsdiff.benchmark.report import png, report
-from sccountsdiff.benchmark.run import run
-from sccountsdiff.benchmark.simulated.cli import add_parser as add_simulated
+from sccountsdiff.benchmark.preprocessing import Ranking
+from sccountsdiff.benchmark.reporting import png, report
+from sccountsdiff.benchmark.runner import run
+from sccountsdiff.diffusion.schedules import SCHEDULES
 
 SHOWN = ("spearman", "rmse", "energy_distance", "mmd", "molecule_poisson", "molecule_mse")
 """Metrics of the table that the command prints."""
+
+RUN_OPTIONS = ("protocol", "seeds", "n_genes", "gene_ranking", "min_cells", "n_cells")
+RUN_OPTIONS += ("n_bootstrap", "bootstrap_cells", "output", "retry_failed")
+"""What ``imputation`` and ``sweep`` pass on as it is."""
+
+OTHER_KINDS = {
+    "images": "train on images, pixels as counts, and draw new ones",
+    "simulated": "Gaussian, masked and count diffusion on simulated counts whose law is known",
+    "paper": "make a table of the paper, at full size or scaled down",
+}
+"""Kinds of benchmarks that have a package, and in it a module ``cli``, of their own."""
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -30,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     [0, 1]
     """
     benchmark = commands.add_parser("benchmark", help="compare imputation methods, or settings of CountsDiff")
-    kinds = benchmark.add_subparsers(required=True, metavar="kind")
+    kinds = benchmark.add_subparsers(required=True, metavar="kind", parser_class=_KindParser)
 
     imputation = kinds.add_parser("imputation", help="hide counts of test cells and compare methods that fill them in")
     _add_common(imputation, output="benchmark")
@@ -53,20 +65,37 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--embedder", metavar="FOLDER", help="saved scvi-tools model for scFID (default: train one)"
     )
     imputation.add_argument("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
-    imputation.set_defaults(run=_imputation)
+    imputation.set_defaults(run=_run_imputation)
 
     sweep = kinds.add_parser("sweep", help="vary one setting of CountsDiff")
     sweep.add_argument("setting", choices=tuple(sweeps.SWEEPS))
     _add_common(sweep, output="sweep")
     sweep.add_argument("--values", nargs="+", help="values of the setting (default: the paper's)")
-    sweep.add_argument("--schedules", nargs="+", help="for attrition and guidance: schedules to train with")
+    sweep.add_argument(
+        "--schedules", nargs="+", help=f"for attrition and guidance: train with some of {', '.join(SCHEDULES)}"
+    )
     sweep.add_argument("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
     sweep.add_argument("--max-epochs", type=int, help="epochs of each training (default: the model's own)")
-    sweep.set_defaults(run=_sweep)
+    sweep.set_defaults(run=_run_sweep)
 
-    add_images(kinds)
-    add_simulated(kinds)
-    add_paper(kinds)
+    for kind, purpose in OTHER_KINDS.items():
+        kinds.add_parser(kind, help=purpose, module=f"sccountsdiff.benchmark.{kind}.cli")
+
+
+class _KindParser(argparse.ArgumentParser):
+    """Parser of a kind of benchmark; it may be that of a module, which is imported when there are arguments to read."""
+
+    def __init__(self, *args: Any, module: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.module = module
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        if self.module is None:
+            return super().parse_known_args(args, namespace)
+        command, _, kind = self.prog.rpartition(" ")
+        kinds = argparse.ArgumentParser().add_subparsers(prog=command)
+        import_module(self.module).add_parser(kinds)
+        return kinds.choices[kind].parse_known_args(args, namespace)
 
 
 def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
@@ -80,15 +109,24 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     )
     parser.add_argument("--label", help="column of obs with the type of each cell")
     parser.add_argument("--covariate", action="append", default=[], help="column of obs; may be repeated")
-    parser.add_argument("--genes", type=int, help="most variable genes to keep (default: all)")
-    parser.add_argument("--gene-ranking", choices=("cv", "pearson_residuals", "variance"), default="cv")
+    parser.add_argument(
+        "--genes", dest="n_genes", metavar="N", type=int, help="most variable genes to keep (default: all)"
+    )
+    parser.add_argument("--gene-ranking", choices=get_args(Ranking), default="cv")
     parser.add_argument("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
-    parser.add_argument("--cells", type=int, help="keep at most this many cells, at random")
+    parser.add_argument(
+        "--cells", dest="n_cells", metavar="N", type=int, help="keep at most this many cells, at random"
+    )
     parser.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
     parser.add_argument(
-        "--bootstrap", type=int, default=10, help="resamples for standard errors, 0 for none (default: 10)"
+        "--bootstrap",
+        dest="n_bootstrap",
+        metavar="N",
+        type=int,
+        default=10,
+        help="resamples for standard errors, 0 for none (default: 10)",
     )
     parser.add_argument(
         "--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)"
@@ -100,37 +138,18 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
 
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:
-    return load_dataset(
-        arguments.dataset, covariates=arguments.covariate, label=arguments.label, layer=arguments.layer
-    )  # fmt: skip
+    columns = {"covariates": arguments.covariate, "label": arguments.label}
+    return load_dataset(arguments.dataset, **columns, layer=arguments.layer)
 
 
-def _common(arguments: argparse.Namespace) -> dict:
-    return {
-        "protocol": arguments.protocol,
-        "seeds": arguments.seeds,
-        "n_genes": arguments.genes,
-        "gene_ranking": arguments.gene_ranking,
-        "min_cells": arguments.min_cells,
-        "n_cells": arguments.cells,
-        "n_bootstrap": arguments.bootstrap,
-        "bootstrap_cells": arguments.bootstrap_cells,
-        "output": arguments.output,
-        "retry_failed": arguments.retry_failed,
-    }
+def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Arguments of the command that are arguments of :func:`run`."""
+    return {name: getattr(arguments, name) for name in (*RUN_OPTIONS, *names)}
 
 
-def _imputation(arguments: argparse.Namespace) -> None:
-    table = run(
-        _dataset(arguments),
-        arguments.missingness,
-        _methods(arguments),
-        metrics=arguments.metrics,
-        n_samples=arguments.n_samples,
-        embedder=arguments.embedder,
-        quick=arguments.quick,
-        **_common(arguments),
-    )
+def _run_imputation(arguments: argparse.Namespace) -> None:
+    options = _chosen(arguments, "missingness", "metrics", "n_samples", "embedder", "quick")
+    table = run(_dataset(arguments), methods=_methods(arguments), **options)
     page = report(table, arguments.output)
     values = table[table["metric"].notna() & (table["group"] != "reference")]
     rows = ["dataset", "missingness", "method", "n_samples"]
@@ -154,9 +173,8 @@ def _methods(arguments: argparse.Namespace) -> list[str | Baseline] | None:
     return [pretrained if method == name else method for method in arguments.methods]
 
 
-def _sweep(arguments: argparse.Namespace) -> None:
-    options = _common(arguments) | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
-    options["missingness"] = arguments.missingness
+def _run_sweep(arguments: argparse.Namespace) -> None:
+    options = _chosen(arguments, "missingness") | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
     if arguments.metrics:
         options["metrics"] = arguments.metrics
     if arguments.schedules:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import anndata
-import numpy as np
 from anndata import AnnData
-from scipy import sparse
 
 from sccountsdiff import datasets as bundled
+from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
 from sccountsdiff.registry import Registry
 
 
@@ -45,22 +45,18 @@ class Dataset:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        for argument, keys in (("covariates", self.covariates), ("label", [self.label] if self.label else [])):
-            for key in keys:
-                if key not in self.adata.obs:
-                    raise KeyError(
-                        f"{argument}: {key!r} is not a column of obs of data set {self.name!r}; "
-                        f"found {list(self.adata.obs.columns)}."
-                    )
-                if self.adata.obs[key].isna().any():
-                    raise ValueError(
-                        f"{argument}: {self.adata.obs[key].isna().sum()} cells of data set {self.name!r} have no "
-                        f"{key!r}; name or drop them."
-                    )
-        _check_counts(
-            self.adata.X, f"X of data set {self.name!r}", "put the counts there, as in adata.X = adata.layers[...]"
-        )
+        obs, place = self.adata.obs, f"data set {self.name!r}"
+        columns = [("covariates", key) for key in self.covariates] + ([("label", self.label)] if self.label else [])
+        for argument, key in columns:
+            if key not in obs:
+                raise KeyError(f"{argument}: {key!r} is not a column of obs of {place}; found {list(obs.columns)}.")
+            if n_missing := obs[key].isna().sum():
+                raise ValueError(f"{argument}: {n_missing} cells of {place} have no {key!r}; name or drop them.")
+        _require_counts(self.adata.X, f"X of {place}", "put the counts there, as in adata.X = adata.layers[...]")
 
+
+DataSource: TypeAlias = str | Path | Dataset
+"""Name of a registered data set, path of an ``.h5ad`` file, or a data set."""
 
 DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
 
@@ -96,7 +92,7 @@ def _pbmc68k() -> Dataset:
 
 
 def load_dataset(
-    source: str | Path | Dataset,
+    source: DataSource,
     *,
     covariates: Sequence[str] | str = (),
     label: str | None = None,
@@ -148,20 +144,17 @@ def load_dataset(
         if layer not in adata.layers:
             raise KeyError(f"layer={layer!r} is not a layer of {path.name}; found {list(adata.layers)}.")
         adata.X = adata.layers[layer]
-    others = [name for name in ("X", *adata.layers) if name != layer]
-    hint = (
-        f"name another with layer= (--layer): {', '.join(others)}" if others else "there are no layers to choose from"
-    )
-    _check_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {path.name}", hint)
+    others = ", ".join(name for name in ("X", *adata.layers) if name != layer)
+    hint = f"name another with layer= (--layer): {others}" if others else "there are no layers to choose from"
+    _require_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {path.name}", hint)
     covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
     return Dataset(path.stem, adata, covariates=covariates, label=label)
 
 
-def _check_counts(counts: np.ndarray | sparse.spmatrix | None, place: str, hint: str) -> None:
+def _require_counts(counts: DenseOrSparse | None, place: str, hint: str) -> None:
     if counts is None:
         raise ValueError(f"There are no counts: {place} is empty; {hint}.")
-    values = counts.data if sparse.issparse(counts) else np.asarray(counts)
-    if not np.all(np.isfinite(values) & (values >= 0) & (values == np.round(values))):
+    if not are_counts(counts):
         raise ValueError(
             f"Raw counts are needed, but {place} has negative, fractional, infinite or missing values; {hint}."
         )

@@ -6,16 +6,19 @@ Counts are scaled to 10,000 per cell and transformed by log(1 + x) for all three
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from scipy import sparse
 
-from sccountsdiff.benchmark.metrics.inputs import log_normalised
-from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised
+from sccountsdiff.benchmark.metrics.registry import register_input, register_metric
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.benchmark.quiet import quiet
+
+if TYPE_CHECKING:
+    from sccountsdiff.benchmark.scoring import Split
 
 __all__ = [
     "CellTypeClassifier",
@@ -27,11 +30,6 @@ __all__ = [
     "marker_recovery",
     "markers_of_types",
 ]
-
-PACKAGES = {"accuracy": ("xgboost",), "macro_f1": ("xgboost",), "cluster_ari": ("leidenalg", "igraph")}
-"""What metrics of this module need beyond the core of the package."""
-
-Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 class CellTypeClassifier:
@@ -58,7 +56,7 @@ class CellTypeClassifier:
             n_estimators=n_trees, max_depth=max_depth, random_state=seed, tree_method="hist", n_jobs=1
         )
 
-    def fit(self, counts: Matrix, labels: Sequence) -> CellTypeClassifier:
+    def fit(self, counts: DenseOrSparse, labels: Sequence) -> CellTypeClassifier:
         """Learn from complete cells and their types; returns the classifier itself."""
         self._types, codes = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
         if len(codes) != counts.shape[0]:
@@ -67,14 +65,24 @@ class CellTypeClassifier:
             self._trees.fit(log_normalised(counts), codes)
         return self
 
-    def predict(self, counts: Matrix) -> np.ndarray:
+    def predict(self, counts: DenseOrSparse) -> np.ndarray:
         """The most probable type of each cell."""
         if len(self._types) == 1:
             return np.repeat(self._types, counts.shape[0])
         return self._types[self._trees.predict(log_normalised(counts))]
 
 
-@register_metric("accuracy", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+def _classifier(split: Split) -> CellTypeClassifier:
+    """Trained on the training cells."""
+    return CellTypeClassifier(seed=split.seed).fit(split.train.X, split.train.obs[split.label].astype(str))
+
+
+@register_input("predicted_labels", needs_labels=True, needs_training=True, packages=("xgboost",), judges_truth=True)
+def _predicted_labels(split: Split, imputed: np.ndarray) -> np.ndarray:
+    return split.once(_classifier).predict(imputed)
+
+
+@register_metric("accuracy", direction="higher", group="downstream")
 def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     """Share of the imputed cells whose type a classifier of true cells gets right.
 
@@ -96,7 +104,7 @@ def accuracy(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     return float(np.mean(np.asarray(labels) == np.asarray(predicted_labels)))
 
 
-@register_metric("macro_f1", direction="higher", needs=("labels", "predicted_labels"), group="downstream")
+@register_metric("macro_f1", direction="higher", group="downstream")
 def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     """F1 score of each type that is there or predicted, averaged over types, rare ones as much as common ones.
 
@@ -120,7 +128,7 @@ def macro_f1(labels: np.ndarray, predicted_labels: np.ndarray) -> float:
     return float(f1_score(labels, predicted_labels, average="macro", zero_division=0))
 
 
-@register_metric("cluster_ari", direction="higher", needs=("labels", "clusters"), group="downstream")
+@register_metric("cluster_ari", direction="higher", group="downstream")
 def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
     """Adjusted Rand index of clusters of the imputed cells against their types.
 
@@ -146,7 +154,7 @@ def cluster_ari(labels: np.ndarray, clusters: np.ndarray) -> float:
     return float(adjusted_rand_score(labels, clusters))
 
 
-@register_metric("marker_recovery", direction="higher", needs=("truth", "imputed", "labels"), group="downstream")
+@register_metric("marker_recovery", direction="higher", group="downstream")
 def marker_recovery(truth: np.ndarray, imputed: np.ndarray, labels: np.ndarray, *, n_markers: int = 20) -> float:
     """Share of the marker genes of the true cells that are marker genes of the imputed ones, averaged over types.
 
@@ -176,7 +184,7 @@ def marker_recovery(truth: np.ndarray, imputed: np.ndarray, labels: np.ndarray, 
     return float(np.mean(shares)) if shares else float("nan")
 
 
-def markers_of_types(counts: Matrix, labels: Sequence, *, n_markers: int = 20) -> dict[str, set[int]]:
+def markers_of_types(counts: DenseOrSparse, labels: Sequence, *, n_markers: int = 20) -> dict[str, set[int]]:
     """Columns of the marker genes of each type with two or more cells.
 
     Parameters
@@ -208,9 +216,8 @@ def markers_of_types(counts: Matrix, labels: Sequence, *, n_markers: int = 20) -
     types = sizes.index[sizes > 1].tolist()
     if not types or len(sizes) < 2:
         return {}
-    cells = AnnData(
-        log_normalised(counts), obs=pd.DataFrame({"type": pd.Categorical(labels)}, index=_names(len(labels)))
-    )
+    cells = AnnData(log_normalised(counts))
+    cells.obs["type"] = pd.Categorical(labels)
     n_markers = max(1, min(n_markers, cells.n_vars // 2))
     with quiet(), np.errstate(all="ignore"):
         sc.tl.rank_genes_groups(cells, "type", groups=types, method="t-test", n_genes=n_markers)
@@ -219,7 +226,9 @@ def markers_of_types(counts: Matrix, labels: Sequence, *, n_markers: int = 20) -
     return {name: {column[gene] for gene in ranked[name]} for name in types}
 
 
-def leiden_clusters(counts: Matrix, *, resolution: float = 1.0, n_neighbors: int = 15, seed: int = 0) -> np.ndarray:
+def leiden_clusters(
+    counts: DenseOrSparse, *, resolution: float = 1.0, n_neighbors: int = 15, seed: int = 0
+) -> np.ndarray:
     """Leiden clusters of cells: principal components of the log counts, nearest neighbours, communities.
 
     Parameters
@@ -253,11 +262,11 @@ def leiden_clusters(counts: Matrix, *, resolution: float = 1.0, n_neighbors: int
     with quiet():
         sc.pp.pca(cells, n_comps=max(1, min(50, cells.n_obs - 1, cells.n_vars - 1)), random_state=seed)
         sc.pp.neighbors(cells, n_neighbors=min(n_neighbors, cells.n_obs - 1), method="gauss", random_state=seed)
-        sc.tl.leiden(
-            cells, resolution=resolution, random_state=seed, flavor="igraph", n_iterations=2, directed=False
-        )  # fmt: skip
+        options = {"flavor": "igraph", "n_iterations": 2, "directed": False}
+        sc.tl.leiden(cells, resolution=resolution, random_state=seed, **options)
     return cells.obs["leiden"].astype(int).to_numpy()
 
 
-def _names(n: int) -> list[str]:
-    return [str(i) for i in range(n)]
+@register_input("clusters", packages=("leidenalg", "igraph"), judges_truth=True)
+def _clusters(split: Split, imputed: np.ndarray) -> np.ndarray:
+    return leiden_clusters(imputed, seed=split.seed)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts, stored_values
+from sccountsdiff.data.reading import dense
 from sccountsdiff.registry import Registry
-
-Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 class Missingness(ABC):
@@ -31,7 +32,7 @@ class Missingness(ABC):
     ((4, 3), dtype('bool'))
     """
 
-    def __call__(self, counts: Matrix, *, valid: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
+    def __call__(self, counts: DenseOrSparse, *, valid: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
         """Sites to hide.
 
         Parameters
@@ -47,7 +48,7 @@ class Missingness(ABC):
         -------
         Boolean matrix (cells, genes), ``True`` = hidden.
         """
-        counts = _dense(counts)
+        counts = dense(counts)
         if counts.ndim != 2:
             raise ValueError(f"counts must be a matrix (cells, genes), found shape {counts.shape}.")
         if valid is None:
@@ -132,7 +133,7 @@ class MCAR(Missingness):
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_share("rate", self.rate)
+        _check_fractions("rate", self.rate)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.random(counts.shape, dtype=np.float32) < self.rate
@@ -171,10 +172,8 @@ class MAR(Missingness):
             raise ValueError(
                 f"row_share and column_share must be as long as each other, found {len(rows)} and {len(columns)}."
             )
-        for share in (*rows, rows.sum() - 1e-9):
-            _check_share("row_share, and its sum,", share)
-        for share in columns:
-            _check_share("column_share", share)
+        _check_fractions("row_share, and its sum,", *rows, rows.sum() - 1e-9)
+        _check_fractions("column_share", *columns)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         n_cells, n_genes = counts.shape
@@ -192,13 +191,11 @@ class _MNAR(Missingness):
     rate: float = 0.25
     slack: float = 0.1
 
-    def __post_init__(self) -> None:
-        _check_share("rate", self.rate)
-        _check_share("slack", self.slack)
+    sign: ClassVar[int]  # by which counts are multiplied; the smallest products are hidden first
 
-    def _order(self, values: np.ndarray) -> np.ndarray:
-        """Values, turned so that the smallest are hidden first."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        _check_fractions("rate", self.rate)
+        _check_fractions("slack", self.slack)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         sites = np.zeros(counts.shape, dtype=bool)
@@ -206,7 +203,8 @@ class _MNAR(Missingness):
             cells = rng.permutation(np.flatnonzero(valid[:, gene]))  # so that ties are broken at random
             n_hidden = int(np.floor(self.rate * len(cells)))
             n_window = min(n_hidden + int(np.ceil(self.slack * len(cells))), len(cells))
-            window = cells[np.argsort(self._order(counts[cells, gene]), kind="stable")[:n_window]]
+            order = np.argsort(self.sign * counts[cells, gene].astype(np.float64), kind="stable")
+            window = cells[order[:n_window]]
             sites[rng.choice(window, n_hidden, replace=False), gene] = True
         return sites
 
@@ -234,8 +232,7 @@ class MNARLow(_MNAR):
     [True, True, False, False, False, False, False, False]
     """
 
-    def _order(self, values: np.ndarray) -> np.ndarray:
-        return values
+    sign: ClassVar[int] = 1
 
 
 @register_missingness("mnar_high")
@@ -261,15 +258,14 @@ class MNARHigh(_MNAR):
     [False, False, False, False, False, False, True, True]
     """
 
-    def _order(self, values: np.ndarray) -> np.ndarray:
-        return -values.astype(np.float64)  # unsigned counts cannot be negated
+    sign: ClassVar[int] = -1
 
 
-def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
-    """Entries that count as observed (Algorithm 1 of scIDPMs): a protocol in which other zeros are missing.
+def valid_sites(counts: DenseOrSparse, labels: Sequence) -> np.ndarray:
+    """Entries that count as observed (Algorithm 1 of scIDPMs), in a protocol in which all other zeros are missing.
 
-    Believed are all positive counts, and the zeros of genes that are silent in all cells of the same type. A zero of a
-    gene that other cells of the type express is taken for a dropout.
+    Observed are all positive counts, and the zeros of genes that are silent in all cells of the same type. A zero of a
+    gene that other cells of the type express is taken for a failure to detect it, and is missing.
 
     Parameters
     ----------
@@ -291,7 +287,7 @@ def valid_sites(counts: Matrix, labels: Sequence) -> np.ndarray:
            [False,  True],
            [ True,  True]])
     """
-    expressed = _dense(counts) > 0
+    expressed = dense(counts) > 0
     codes, _ = pd.factorize(np.asarray(labels), use_na_sentinel=False)
     if codes.shape != (len(expressed),):
         raise ValueError(f"labels must have one entry for each of {len(expressed)} cells, found shape {codes.shape}.")
@@ -308,8 +304,8 @@ SEEN_SHARE = 0.9
 class Molecules:
     """Not entries but molecules are hidden: a tenth of those of each cell, at random.
 
-    The odd one among the patterns: methods denoise what is left, instead of filling in entries, and are scored on the
-    hidden molecules (``molecule_poisson``, ``molecule_mse``).
+    Methods do not fill in entries but denoise what is left, and are scored on the hidden molecules
+    (``molecule_poisson``, ``molecule_mse``).
 
     Examples
     --------
@@ -319,12 +315,12 @@ class Molecules:
     (18, 2)
     """
 
-    def __call__(self, counts: Matrix, *, seed: int = 0) -> tuple[Matrix, Matrix]:
+    def __call__(self, counts: DenseOrSparse, *, seed: int = 0) -> tuple[DenseOrSparse, DenseOrSparse]:
         """The molecules that are seen and those that are hidden, see :func:`split_molecules`."""
         return split_molecules(counts, SEEN_SHARE, seed)
 
 
-def split_molecules(counts: Matrix, share: float = 0.9, seed: int = 0) -> tuple[Matrix, Matrix]:
+def split_molecules(counts: DenseOrSparse, share: float = 0.9, seed: int = 0) -> tuple[DenseOrSparse, DenseOrSparse]:
     """Split the molecules of each entry in two at random (binomial thinning).
 
     For counts that are Poisson, given their true expression, the two parts are independent: one can be denoised and scored
@@ -356,14 +352,12 @@ def split_molecules(counts: Matrix, share: float = 0.9, seed: int = 0) -> tuple[
     if sparse.issparse(counts):
         counts = counts.tocsr(copy=True)
         counts.sum_duplicates()
-        values = counts.data
-    else:
-        counts = values = np.asarray(counts)
-    if not np.isfinite(values).all() or np.any(values < 0) or np.any(values != np.round(values)):
+    if not are_counts(counts):
         raise ValueError("counts must be non-negative integers; molecules cannot be split otherwise.")
+    values = stored_values(counts)
     kept = np.random.default_rng(seed).binomial(values.astype(np.int64), share).astype(values.dtype)
     if not sparse.issparse(counts):
-        return kept, counts - kept
+        return kept, values - kept
     seen, held_out = counts.copy(), counts.copy()
     seen.data, held_out.data = kept, values - kept
     for part in (seen, held_out):
@@ -371,10 +365,7 @@ def split_molecules(counts: Matrix, share: float = 0.9, seed: int = 0) -> tuple[
     return seen, held_out
 
 
-def _dense(counts: Matrix) -> np.ndarray:
-    return counts.toarray() if sparse.issparse(counts) else np.asarray(counts)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, found {value}.")
+def _check_fractions(name: str, *values: float) -> None:
+    for value in values:
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be between 0 and 1, found {value}.")

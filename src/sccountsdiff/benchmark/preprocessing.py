@@ -36,7 +36,7 @@ def filter_genes(adata: AnnData, min_cells: int, *, layer: str | None = None) ->
     >>> filter_genes(AnnData(np.array([[1.0, 0.0], [2.0, 3.0]])), min_cells=2).shape
     (2, 1)
     """
-    n_cells = np.asarray((_counts(adata, layer) > 0).sum(axis=0)).ravel()
+    n_cells = np.asarray((_sparse_counts(adata, layer) > 0).sum(axis=0)).ravel()
     if not np.any(n_cells >= min_cells):
         raise ValueError(f"No gene is found in min_cells={min_cells} cells; the commonest is found in {n_cells.max()}.")
     return adata[:, n_cells >= min_cells].copy()
@@ -74,7 +74,7 @@ def top_genes(adata: AnnData, n: int, by: Ranking = "cv", *, layer: str | None =
     scores = {"cv": _cv, "variance": _variance, "pearson_residuals": _residual_variance}
     if by not in scores:
         raise ValueError(f"by must be one of {list(scores)}, found {by!r}.")
-    score = scores[by](_counts(adata, layer))
+    score = scores[by](_sparse_counts(adata, layer))
     best = np.argsort(-score, kind="stable")[:n]
     return adata[:, np.sort(best)].copy()
 
@@ -124,10 +124,11 @@ def split_cells(
     rng = np.random.default_rng(seed)
     order = rng.permutation(n)
     order = order[np.argsort(codes[order], kind="stable")]  # one stratum after the other, random within each
-    place, size = _place_in_stratum(codes[order])
+    sizes = np.bincount(codes)
+    place = np.arange(n) - (np.cumsum(sizes) - sizes)[codes[order]]  # within the stratum
     # A random offset per stratum: the cells that do not divide evenly go to any part, not always to the first.
     offset = rng.random(codes.max() + 1)[codes[order]] if stratify is not None else 0.5
-    part = np.searchsorted(np.cumsum(shares)[:-1], (place + offset) / size, side="right")
+    part = np.searchsorted(np.cumsum(shares)[:-1], (place + offset) / sizes[codes[order]], side="right")
     return tuple(np.sort(order[part == i]) for i in range(len(shares)))
 
 
@@ -166,31 +167,22 @@ def encode_labels(adata: AnnData, keys: Sequence[str] | str) -> AnnData:
     return adata
 
 
-def _place_in_stratum(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For sorted codes: position of each element within its stratum, and the size of the stratum."""
-    sizes = np.bincount(codes)
-    first = np.cumsum(sizes) - sizes
-    return np.arange(len(codes)) - first[codes], sizes[codes]
-
-
-def _counts(adata: AnnData, layer: str | None) -> sparse.csr_matrix:
+def _sparse_counts(adata: AnnData, layer: str | None) -> sparse.csr_matrix:
     if layer is not None and layer not in adata.layers:
         raise KeyError(f"layer={layer!r} is not a layer of adata; found {list(adata.layers)}.")
     return sparse.csr_matrix(adata.X if layer is None else adata.layers[layer])
 
 
-def _moments(counts: sparse.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
-    counts = counts.astype(np.float64)
-    mean = np.asarray(counts.mean(axis=0)).ravel()
-    return mean, np.asarray(counts.power(2).mean(axis=0)).ravel() - mean**2
+def _mean(counts: sparse.csr_matrix) -> np.ndarray:
+    return np.asarray(counts.astype(np.float64).mean(axis=0)).ravel()
 
 
 def _variance(counts: sparse.csr_matrix) -> np.ndarray:
-    return _moments(counts)[1]
+    return _mean(counts.astype(np.float64).power(2)) - _mean(counts) ** 2
 
 
 def _cv(counts: sparse.csr_matrix) -> np.ndarray:
-    mean, variance = _moments(counts)
+    mean, variance = _mean(counts), _variance(counts)
     return np.divide(np.sqrt(np.maximum(variance, 0)), mean, out=np.full_like(mean, -1), where=mean > 0)
 
 

@@ -68,16 +68,13 @@ def label(thing: Any, name: str) -> str:
     """
     if not dataclasses.is_dataclass(thing):
         return name
-    changed = [
-        f"{f.name}={_shown(getattr(thing, f.name))!r}"
-        for f in dataclasses.fields(thing)
-        if getattr(thing, f.name) != (f.default_factory() if callable(f.default_factory) else f.default)
-    ]
+    changed = []
+    for setting in dataclasses.fields(thing):
+        value = getattr(thing, setting.name)
+        default = setting.default_factory() if callable(setting.default_factory) else setting.default
+        if value != default:
+            changed.append(f"{setting.name}={str(value) if isinstance(value, Path) else value!r}")
     return f"{name}({', '.join(changed)})" if changed else name
-
-
-def _shown(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 def fingerprint(adata: AnnData, columns: list[str]) -> str:

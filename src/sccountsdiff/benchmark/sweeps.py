@@ -9,31 +9,30 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sccountsdiff import pl
 from sccountsdiff.benchmark.baselines import CountsDiff
-from sccountsdiff.benchmark.datasets import Dataset, load_dataset
+from sccountsdiff.benchmark.datasets import DataSource, load_dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness
 from sccountsdiff.benchmark.results import label
-from sccountsdiff.benchmark.run import run
+from sccountsdiff.benchmark.runner import run
+from sccountsdiff.benchmark.tables import mean_and_se
+from sccountsdiff.diffusion import ROUNDINGS
+from sccountsdiff.diffusion.schedules import SCHEDULES
 
-METRICS = ("scfid", "energy_distance")
+ABLATION_METRICS = ("scfid", "energy_distance")
 """The metrics of the paper's ablations."""
 
-SCHEDULES = ("cosine", "fisher", "blackout")
-
-TASK = ("dataset", "protocol", "missingness", "n_samples")
+TASK_COLUMNS = ("dataset", "protocol", "missingness", "n_samples")
 """What values must have in common to be averaged over seeds."""
 
 
 def attrition(
-    dataset: str | Path | Dataset = "pbmc68k",
+    dataset: DataSource = "pbmc68k",
     values: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.05),
     *,
     schedules: Sequence[str] = ("cosine",),
@@ -68,11 +67,11 @@ def attrition(
     >>> table[["schedule", "attrition", "metric"]].values.tolist()
     [['cosine', 0.0, 'energy_distance'], ['cosine', 0.05, 'energy_distance']]
     """
-    return _sweep(dataset, {"schedule": schedules, "attrition": values}, **options)
+    return _compare_settings(dataset, {"schedule": schedules, "attrition": values}, **options)
 
 
 def guidance(
-    dataset: str | Path | Dataset = "pbmc68k",
+    dataset: DataSource = "pbmc68k",
     values: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0),
     *,
     schedules: Sequence[str] = ("cosine",),
@@ -104,13 +103,11 @@ def guidance(
     dataset = load_dataset(dataset)
     if not dataset.covariates:
         raise ValueError(f"Guidance has nothing to act on: data set {dataset.name!r} has no covariates.")
-    return _sweep(dataset, {"schedule": schedules, "guidance": values}, **options)
+    return _compare_settings(dataset, {"schedule": schedules, "guidance": values}, **options)
 
 
 def n_steps(
-    dataset: str | Path | Dataset = "pbmc68k",
-    values: Sequence[int] = (1, 2, 3, 5, 7, 10, 15, 20, 30),
-    **options: Any,
+    dataset: DataSource = "pbmc68k", values: Sequence[int] = (1, 2, 3, 5, 7, 10, 15, 20, 30), **options: Any
 ) -> pd.DataFrame:
     """Vary the number of reverse steps.
 
@@ -135,12 +132,10 @@ def n_steps(
     >>> table["n_steps"].tolist()
     [1, 3]
     """
-    return _sweep(dataset, {"n_steps": values}, **options)
+    return _compare_settings(dataset, {"n_steps": values}, **options)
 
 
-def schedule(
-    dataset: str | Path | Dataset = "pbmc68k", values: Sequence[str] = SCHEDULES, **options: Any
-) -> pd.DataFrame:
+def schedule(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(SCHEDULES), **options: Any) -> pd.DataFrame:
     """Vary the survival schedule: cosine, Fisher in continuous time, and Fisher on Blackout's grid.
 
     Parameters
@@ -164,14 +159,10 @@ def schedule(
     >>> table["schedule"].tolist()
     ['cosine', 'fisher', 'blackout']
     """
-    return _sweep(dataset, {"schedule": values}, **options)
+    return _compare_settings(dataset, {"schedule": values}, **options)
 
 
-def rounding(
-    dataset: str | Path | Dataset = "pbmc68k",
-    values: Sequence[str] = ("random", "nearest", "poisson", "nb"),
-    **options: Any,
-) -> pd.DataFrame:
+def rounding(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(ROUNDINGS), **options: Any) -> pd.DataFrame:
     """Vary how the expected number of births of a step becomes a whole number.
 
     Parameters
@@ -195,16 +186,10 @@ def rounding(
     >>> table["error"].isna().all().item()
     True
     """
-    return _sweep(dataset, {"rounding": values}, **options)
+    return _compare_settings(dataset, {"rounding": values}, **options)
 
 
-SWEEPS = {
-    "attrition": attrition,
-    "guidance": guidance,
-    "n_steps": n_steps,
-    "schedule": schedule,
-    "rounding": rounding,
-}
+SWEEPS = {sweep.__name__: sweep for sweep in (attrition, guidance, n_steps, schedule, rounding)}
 
 
 def summarise(table: pd.DataFrame) -> pd.DataFrame:
@@ -256,6 +241,8 @@ def plot(table: pd.DataFrame) -> Figure:
     >>> plot(table).axes[0].get_xlabel()
     'n_steps'
     """
+    from sccountsdiff.benchmark import pl  # not at the top: plots take numbers_of from here
+
     metrics = list(table["metric"].dropna().unique())
     tasks = _several(table)
     parts = [part for _, part in table.groupby(tasks, sort=False)] if tasks else [table]
@@ -268,13 +255,13 @@ def plot(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _sweep(
-    dataset: str | Path | Dataset,
+def _compare_settings(
+    dataset: DataSource,
     grid: dict[str, Sequence],
     *,
     method: CountsDiff | None = None,
     missingness: str | Missingness = MCAR(0.4),
-    metrics: Sequence[str] | None = METRICS,
+    metrics: Sequence[str] | None = ABLATION_METRICS,
     n_samples: int = 1,
     **options: Any,
 ) -> pd.DataFrame:
@@ -282,9 +269,8 @@ def _sweep(
     method = CountsDiff() if method is None else method
     defaults = {f.name: f.default for f in dataclasses.fields(method)}
     # As float settings are given as floats, 0 and 0.0 are the same variant.
-    kinds = {name: float if isinstance(defaults[name], float) else (lambda value: value) for name in grid}
+    grid = {name: list(map(float, vs)) if isinstance(defaults[name], float) else vs for name, vs in grid.items()}
     points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
-    points = [{name: kinds[name](value) for name, value in point.items()} for point in points]
     variants = [dataclasses.replace(method, **point) for point in points]
     table = run(dataset, missingness, variants, metrics=metrics, n_samples=n_samples, **options)
     point_of = {label(v, v.name): point for v, point in zip(variants, points, strict=True)}
@@ -320,12 +306,10 @@ def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
     [1.5, 0.5]
     """
     settings = [name for name in table.columns if name in SWEEPS]
-    groups = table.dropna(subset=["metric"]).groupby([*_several(table), *settings, "metric"], sort=False)
-    numbers = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n=("value", "count"))
-    numbers["se"] = np.where(numbers["n"] > 1, numbers["sd"] / np.sqrt(numbers["n"]), numbers["se"])
-    return numbers[["mean", "se"]]
+    keys = [*_several(table), *settings, "metric"]
+    return mean_and_se(table.dropna(subset=["metric"]), keys)[["mean", "se"]]
 
 
 def _several(table: pd.DataFrame) -> list[str]:
     """Columns that say what was asked, of which there is more than one."""
-    return [name for name in TASK if name in table and table[name].nunique() > 1]
+    return [name for name in TASK_COLUMNS if name in table and table[name].nunique() > 1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from sccountsdiff.benchmark.metrics import METRICS
 
-GROUPS = ("reference", "naive", "specialised", "generative")
+ORDER_OF_GROUPS = ("reference", "naive", "specialised", "generative")
 ARROWS = {"lower": "↓", "higher": "↑", "zero": "→0"}
 
 
@@ -60,14 +60,56 @@ def summarise(results: pd.DataFrame) -> pd.DataFrame:
     [2]
     """
     keys = ["dataset", "protocol", "missingness", "group", "method", "n_samples", "metric"]
-    table = results.dropna(subset=["metric", "value"])
-    summary = (
-        table.groupby(keys, sort=False)
-        .agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n_seeds=("value", "size"))
-        .reset_index()
-    )
+    return mean_and_se(results.dropna(subset=["metric", "value"]), keys).reset_index()
+
+
+def mean_and_se(results: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Mean of the values that agree in ``keys``, its standard error, and their number.
+
+    Parameters
+    ----------
+    results
+        Table with the columns ``value`` and ``se``.
+    keys
+        Columns that tell groups apart.
+
+    Returns
+    -------
+    Columns ``mean``, ``se`` (of one value its own, that of the bootstrap) and ``n_seeds``, indexed by the keys.
+
+    Examples
+    --------
+    >>> mean_and_se(pd.DataFrame({"metric": "rmse", "value": [2.0, 1.0], "se": 0.1}), ["metric"]).loc["rmse"].tolist()
+    [1.5, 0.5, 2.0]
+    """
+    groups = results.groupby(list(keys), sort=False)
+    summary = groups.agg(mean=("value", "mean"), sd=("value", "std"), se=("se", "first"), n_seeds=("value", "count"))
     summary["se"] = np.where(summary["n_seeds"] > 1, summary.pop("sd") / np.sqrt(summary["n_seeds"]), summary["se"])
     return summary
+
+
+def by_row(summary: pd.DataFrame, values: str) -> pd.DataFrame:
+    """A column of a summary, methods by metrics.
+
+    Parameters
+    ----------
+    summary
+        Rows of :func:`summarise` of one data set, protocol and pattern.
+    values
+        The column, ``"mean"`` or ``"se"``.
+
+    Returns
+    -------
+    A table with a row for each method and number of samples, see :func:`row_name`, and a column for each metric.
+
+    Examples
+    --------
+    >>> summary = pd.DataFrame({"method": ["zero"], "n_samples": [1], "metric": ["rmse"], "mean": [2.5]})
+    >>> by_row(summary, "mean").loc["zero"].tolist()
+    [2.5]
+    """
+    rows = list(map(row_name, summary["method"], summary["n_samples"]))
+    return summary.assign(row=rows).pivot(index="row", columns="metric", values=values)
 
 
 def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
@@ -91,19 +133,14 @@ def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
     >>> to_table(summarise(results), ["rmse"]).ranks["rmse"].to_dict()
     {'zero': 2, 'gene_mean': 1}
     """
-    summary = summary.assign(row=[row_name(m, n) for m, n in zip(summary["method"], summary["n_samples"], strict=True)])
-    order = {group: i for i, group in enumerate(GROUPS)}
-    groups = summary.drop_duplicates("row").set_index("row")["group"]
+    rows = pd.Index(map(row_name, summary["method"], summary["n_samples"]), name="row")
+    groups = summary["group"].set_axis(rows)[~rows.duplicated()]
+    order = {group: i for i, group in enumerate(ORDER_OF_GROUPS)}
     groups = groups.iloc[np.argsort(groups.map(lambda g: order.get(g, len(order))), kind="stable")]
-    means, errors = (
-        summary.pivot(index="row", columns="metric", values=v).reindex(groups.index) for v in ("mean", "se")
-    )
+    means, errors = (by_row(summary, values).reindex(groups.index) for values in ("mean", "se"))
     columns = [metric for metric in metrics if metric in means]
-    texts = pd.DataFrame(
-        {m: [_text(value, se) for value, se in zip(means[m], errors[m], strict=True)] for m in columns},
-        index=groups.index,
-    )
-    ranks = pd.DataFrame({m: _ranks(means[m], groups, m) for m in columns}, index=groups.index)
+    texts = pd.DataFrame({m: list(map(_text, means[m], errors[m])) for m in columns}, index=groups.index)
+    ranks = pd.DataFrame({m: _ranks_in_groups(means[m], groups, m) for m in columns}, index=groups.index)
     return Table(texts, ranks, groups)
 
 
@@ -129,18 +166,12 @@ def to_markdown(table: Table) -> str:
     | zero | **1.5** |
     <BLANKLINE>
     """
-    marks = {1: "**{}**", 2: "*{}*"}
-    lines = [
-        "| " + " | ".join([_index_name(table), *_headings(table)]) + " |",
-        "|---" * (len(table.texts.columns) + 1) + "|",
-    ]
-    last = None
-    for name, cells, ranks, group in _rows(table):
-        if group != last and group:
-            lines.append(f"| *{group}* |" + " |" * len(cells))
-        last = group
-        marked = [marks.get(rank, "{}").format(cell) for cell, rank in zip(cells, ranks, strict=True)]
-        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in (str(name), *marked)) + " |")
+    n_columns = len(table.texts.columns)
+    lines = ["| " + " | ".join(_headings(table)) + " |", "|---" * (n_columns + 1) + "|"]
+    for name, cells, group, is_first in _marked_rows(table, {1: "**{}**", 2: "*{}*"}):
+        if is_first and group:
+            lines.append(f"| *{group}* |" + " |" * n_columns)
+        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in (name, *cells)) + " |")
     return "\n".join([*lines, ""])
 
 
@@ -162,27 +193,22 @@ def to_html(table: Table) -> str:
     >>> "<td><i>1.5</i></td>" in to_html(Table(texts, ranks, pd.Series({"zero": "naive"})))
     True
     """
-    marks = {1: "<b>{}</b>", 2: "<i>{}</i>"}
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in (_index_name(table), *_headings(table)))
-    lines, last = [f"<table><thead><tr>{head}</tr></thead><tbody>"], None
-    for name, cells, ranks, group in _rows(table):
-        rule = ' class="rule"' if last is not None and group != last else ""
-        last = group
-        marked = [marks.get(r, "{}").format(html.escape(c)) for c, r in zip(cells, ranks, strict=True)]
-        lines.append(
-            f"<tr{rule}>" + "".join(f"<td>{text}</td>" for text in (html.escape(str(name)), *marked)) + "</tr>"
-        )
+    escaped = replace(table, texts=table.texts.map(html.escape))
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in _headings(table))
+    lines = [f"<table><thead><tr>{head}</tr></thead><tbody>"]
+    for name, cells, _, is_first in _marked_rows(escaped, {1: "<b>{}</b>", 2: "<i>{}</i>"}):
+        rule = ' class="rule"' if is_first and len(lines) > 1 else ""
+        lines.append(f"<tr{rule}>" + "".join(f"<td>{text}</td>" for text in (html.escape(name), *cells)) + "</tr>")
     return "\n".join([*lines, "</tbody></table>"])
 
 
-def _ranks(means: pd.Series, groups: pd.Series, metric: str) -> pd.Series:
+def _ranks_in_groups(means: pd.Series, groups: pd.Series, metric: str) -> pd.Series:
     """Rank 1, 2, ... of what is shown, among the methods of a group; 0 where there is nothing to rank."""
     if metric not in METRICS:
         return pd.Series(0, index=means.index)
-    shown = means.map(lambda value: float(_number(value)))
-    loss = {"lower": shown, "higher": -shown, "zero": shown.abs()}[METRICS[metric].direction]
-    ranks = loss.groupby(groups.reindex(loss.index)).rank(method="dense")
-    return ranks.where(groups.reindex(loss.index) != "reference").fillna(0).astype(int)
+    loss = METRICS[metric].loss(means.map(lambda value: float(_number(value))))
+    ranks = loss.groupby(groups).rank(method="dense")
+    return ranks.where(groups != "reference").fillna(0).astype(int)
 
 
 def _number(value: float) -> str:
@@ -238,13 +264,16 @@ def heading(metric: str) -> str:
 
 
 def _headings(table: Table) -> list[str]:
-    return [heading(str(column)) for column in table.texts]
+    first = table.texts.index.name
+    return ["method" if first in (None, "row") else str(first), *(heading(str(column)) for column in table.texts)]
 
 
-def _index_name(table: Table) -> str:
-    return str(table.texts.index.name) if table.texts.index.name not in (None, "row") else "method"
-
-
-def _rows(table: Table) -> Iterator[tuple[str, list[str], list[int], str]]:
-    for i, name in enumerate(table.texts.index):
-        yield name, list(table.texts.iloc[i]), list(table.ranks.iloc[i]), table.groups.iloc[i]
+def _marked_rows(table: Table, marks: dict[int, str]) -> Iterator[tuple[str, list[str], str, bool]]:
+    """Name of each row, its cells with the mark of their rank, its group, and whether it is the first of that group."""
+    last = None
+    for name, cells, ranks, group in zip(
+        table.texts.index, table.texts.to_numpy(), table.ranks.to_numpy(), table.groups, strict=True
+    ):
+        marked = [marks.get(rank, "{}").format(cell) for cell, rank in zip(cells, ranks, strict=True)]
+        yield str(name), marked, group, group != last
+        last = group

@@ -1,12 +1,10 @@
 """Plots: each draws into matplotlib axes and returns them; ``ax``, ``show`` and ``save`` as in scanpy."""
 
-from sccountsdiff.pl.comparison import metric_table, quality
 from sccountsdiff.pl.embedding import uncertainty
 from sccountsdiff.pl.genes import gene_pair
 from sccountsdiff.pl.hidden import imputed_vs_truth
 from sccountsdiff.pl.reliability import calibration, coverage
 from sccountsdiff.pl.schedules import loss_weight, survival
-from sccountsdiff.pl.sweeps import sweep
 from sccountsdiff.pl.training import history
 from sccountsdiff.pl.walks import forward_walk, reverse_walk
 
@@ -18,10 +16,7 @@ __all__ = [
     "history",
     "imputed_vs_truth",
     "loss_weight",
-    "metric_table",
-    "quality",
     "reverse_walk",
     "survival",
-    "sweep",
     "uncertainty",
 ]

@@ -1,4 +1,4 @@
-"""Embedding of cells for scFID; the distance itself is tested with the other distances."""
+"""Embedding of cells, and the distance of embedded cells."""
 
 import numpy as np
 import pandas as pd
@@ -97,3 +97,26 @@ def test_wrong_paths_and_genes(cells, model, tmp_path):
     model.save(tmp_path / "model")
     with pytest.raises(ValueError, match="None of the 2 genes"):
         metrics.load_embedder(tmp_path / "model", pd.Index(["x", "y"]))
+
+
+@pytest.fixture
+def ot():
+    return pytest.importorskip("ot", reason="POT, the second implementation, is not installed")
+
+
+def test_scfid_agrees_with_pot_and_the_closed_form(ot):
+    rng = np.random.default_rng(5)
+    a = rng.normal(size=(500, 6)) @ rng.normal(size=(6, 6))
+    b = rng.normal(size=(400, 6)) @ rng.normal(size=(6, 6)) + 1
+    assert metrics.scfid(a, b) == pytest.approx(
+        ot.gaussian.empirical_bures_wasserstein_distance(a, b, reg=0) ** 2, rel=0.02
+    )
+    assert metrics.scfid(a, a) == pytest.approx(0, abs=1e-8)
+    assert metrics.scfid(a, a + 2) == pytest.approx(6 * 4)
+    # Independent dimensions: squared differences of the standard deviations.
+    x = rng.normal(size=(200_000, 2))
+    assert metrics.scfid(x, x * [2, 3]) == pytest.approx(1 + 4, rel=0.02)
+    degenerate = np.c_[a[:, 0], a[:, 0]]
+    assert metrics.scfid(degenerate, degenerate) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ValueError, match="same dimensions"):
+        metrics.scfid(a, b[:, :3])

@@ -4,7 +4,6 @@ import pytest
 from sccountsdiff.benchmark import paper
 from sccountsdiff.benchmark.paper import recipes, rows
 from sccountsdiff.benchmark.paper.atlases import load_fetus
-from sccountsdiff.cli import main
 
 FAST = {"n_bootstrap": 0, "silent": True}
 
@@ -112,34 +111,3 @@ def test_wrong_arguments_are_refused_before_data_are_read(options, message):
         paper.fetus_mcar("nowhere.h5ad", **options)
     with pytest.raises(ValueError, match="scale|rows"):
         paper.fetus_steps("nowhere.h5ad", **options)
-
-
-def test_command(heart_file, tmp_path, capsys):
-    command = [
-        "benchmark",
-        "paper",
-        "heart_mcar",
-        "--data",
-        heart_file,
-        "--scale",
-        "0.001",
-        "--column",
-        "age=age_group",
-    ]
-    command += [
-        "--column",
-        "batch=",
-        "--rows",
-        "Zero imputation",
-        "Mean imputation",
-        "--metrics",
-        "rmse",
-        "--output",
-        tmp_path / "out",
-    ]
-    assert main([str(part) for part in command]) == 0
-    comparison = pd.read_csv(tmp_path / "out" / "comparison.csv", header=[0, 1], index_col=[0, 1])
-    assert comparison.loc[("Zero imputation", 1), ("rmse", "paper")] == 9.27
-    assert comparison.loc[("Zero imputation", 1), ("rmse", "ours")] > 0
-    assert comparison.loc[("MAGIC", 1), ("rmse", "ours")] != comparison.loc[("MAGIC", 1), ("rmse", "ours")]  # not run
-    assert "Mean imputation" in capsys.readouterr().out

@@ -45,7 +45,7 @@ def test_countsdiff_is_trained_as_in_the_paper():
     assert method.train_kwargs["batch_size"] == 512 and method.train_kwargs["ema_decay"] == 0.999
     assert method.model_kwargs["dropout_rate"] == 0.1 and method.model_kwargs["p_uncond"] == 0.2
     assert (method.attrition, method.guidance, method.n_steps, method.n_resamples) == (0.005, 1.0, 19, 3)
-    assert method.backbone == "transformer" and method.known == "noised"
+    assert method.backbone == "transformer" and not method.observed_training
 
 
 @pytest.mark.parametrize("name", ["GAIN", "scIDPMs", "HI-VAE (Poisson)", "ReMDM"])

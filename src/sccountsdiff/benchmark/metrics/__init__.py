@@ -43,3 +43,6 @@ __all__ = [
     "spearman",
     "train_embedder",
 ]
+
+# Defined outside of this package, with which it must be registered. Not at the top, as it takes the registry from here.
+import sccountsdiff.benchmark.downstream

@@ -61,12 +61,8 @@ def bootstrap_se(
     if "draws" in arrays and "sites" not in arrays:
         raise ValueError("draws are given without the sites that they belong to.")
 
-    rng = np.random.default_rng(seed)
-    values = []
-    for _ in range(n_resamples):
-        cells = rng.integers(n, size=n if n_cells is None else n_cells)
-        values.append(metric(**take_cells(arrays, cells)))
-    return float(np.std(values, ddof=1))
+    resamples = np.random.default_rng(seed).integers(n, size=(n_resamples, n if n_cells is None else n_cells))
+    return float(np.std([metric(**take_cells(arrays, cells)) for cells in resamples], ddof=1))
 
 
 def take_cells(arrays: dict[str, Any], cells: np.ndarray) -> dict[str, Any]:

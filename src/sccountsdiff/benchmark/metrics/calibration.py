@@ -49,7 +49,7 @@ def pit(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, seed: int = 
     return (below + np.random.default_rng(seed).random(len(x)) * (equal + 1)) / (len(draws) + 1)
 
 
-@register_metric("pit_ks", direction="lower", needs=("truth", "draws", "sites"), group="calibration")
+@register_metric("pit_ks", direction="lower", group="calibration")
 def pit_ks(
     truth: np.ndarray,
     draws: np.ndarray,
@@ -129,7 +129,7 @@ def coverage(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, level: 
     return float(np.mean(np.abs(pit(truth, draws, sites, seed=seed) - 0.5) <= level / 2))
 
 
-@register_metric("coverage_gap", direction="zero", needs=("truth", "draws", "sites"), group="calibration")
+@register_metric("coverage_gap", direction="zero", group="calibration")
 def coverage_gap(
     truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, level: float = 0.9, seed: int = 0
 ) -> float:

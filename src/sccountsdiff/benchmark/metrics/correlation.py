@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import rankdata
 
-from sccountsdiff.benchmark.metrics.inputs import is_constant, masked_mean, mean_over_cells
+from sccountsdiff.benchmark.metrics.inputs import is_constant, mean_at_sites, mean_over_cells
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
@@ -61,19 +61,20 @@ def spearman(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float
     >>> round(spearman(truth, truth**3, sites), 6)
     1.0
     """
-    return mean_over_cells(lambda t, p, m: _pearson_of_cells(_ranks(t, m), _ranks(p, m), m), truth, imputed, sites)
+    return mean_over_cells(_spearman_of_cells, truth, imputed, sites)
 
 
-def _ranks(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Ranks among the entries of the mask: all others are put behind them."""
-    return rankdata(np.where(mask, values, np.inf), axis=1)
+def _spearman_of_cells(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> np.ndarray:
+    # Ranks are those among the sites: all other entries come after them.
+    ranks = (rankdata(np.where(sites, values, np.inf), axis=1) for values in (truth, imputed))
+    return _pearson_of_cells(*ranks, sites)
 
 
 def _pearson_of_cells(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> np.ndarray:
-    x = truth - masked_mean(truth, sites)[:, None]
-    y = imputed - masked_mean(imputed, sites)[:, None]
+    x = truth - mean_at_sites(truth, sites)[:, None]
+    y = imputed - mean_at_sites(imputed, sites)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        r = masked_mean(x * y, sites) / np.sqrt(masked_mean(x**2, sites) * masked_mean(y**2, sites))
+        r = mean_at_sites(x * y, sites) / np.sqrt(mean_at_sites(x**2, sites) * mean_at_sites(y**2, sites))
     r[is_constant(imputed, sites)] = 0
     r[is_constant(truth, sites)] = np.nan
     return r

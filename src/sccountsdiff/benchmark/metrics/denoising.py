@@ -1,4 +1,4 @@
-"""Scores of a molecule split: a method sees one part of the molecules of each cell and predicts the other.
+"""Scores of denoised cells: a method sees one part of the molecules of each cell and predicts the other, hidden one.
 
 The prediction comes first, the truth second.
 """
@@ -6,15 +6,16 @@ The prediction comes first, the truth second.
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
-from sccountsdiff.benchmark.metrics.inputs import Matrix, blocks, log_normalised
+from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised, stored_values
+from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.benchmark.metrics.likelihood import FLOOR
 from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.data.reading import dense
 
 
-@register_metric("molecule_mse", direction="lower", needs=("denoised", "held_out"), group="denoising")
-def molecule_mse(denoised: Matrix, held_out: Matrix) -> float:
+@register_metric("molecule_mse", direction="lower", group="denoising")
+def molecule_mse(denoised: DenseOrSparse, held_out: DenseOrSparse) -> float:
     """Mean squared error of the log counts per ten thousand, over all cells and genes.
 
     A common score of denoising, to be read with care: the log of a sparse count is on average far below the log of its
@@ -23,9 +24,9 @@ def molecule_mse(denoised: Matrix, held_out: Matrix) -> float:
     Parameters
     ----------
     denoised
-        Expected counts from the part that was seen (cells, genes); the scale of a cell does not matter.
+        Expected counts from the molecules that were seen (cells, genes); the scale of a cell does not matter.
     held_out
-        Counts of the part that was not seen.
+        Counts of the hidden molecules.
 
     Returns
     -------
@@ -38,24 +39,26 @@ def molecule_mse(denoised: Matrix, held_out: Matrix) -> float:
     >>> molecule_mse(9 * held_out, held_out)
     0.0
     """
-    _check(denoised, held_out)
+    _check_split(denoised, held_out)
     total = 0.0
     for b in blocks(denoised.shape[0]):
-        guess, truth = (log_normalised(_dense(matrix[b]), np.float64) for matrix in (denoised, held_out))
+        guess, truth = (log_normalised(dense(matrix[b]), np.float64) for matrix in (denoised, held_out))
         total += np.sum((guess - truth) ** 2)
     return float(total / np.prod(denoised.shape))
 
 
-@register_metric("molecule_poisson", direction="lower", needs=("denoised", "held_out"), group="denoising")
-def molecule_poisson(denoised: Matrix, held_out: Matrix, *, share: float = 0.9, floor: float = FLOOR) -> float:
+@register_metric("molecule_poisson", direction="lower", group="denoising")
+def molecule_poisson(
+    denoised: DenseOrSparse, held_out: DenseOrSparse, *, share: float = 0.9, floor: float = FLOOR
+) -> float:
     """Poisson loss ``mu - x log(mu)`` of the held-out counts, over all cells and genes.
 
     Parameters
     ----------
     denoised
-        Expected counts of the part that was seen (cells, genes), at its own depth.
+        Expected counts of the molecules that were seen (cells, genes), at their own depth.
     held_out
-        Counts ``x`` of the part that was not seen.
+        Counts ``x`` of the hidden molecules.
     share
         Share of the molecules that was seen: ``mu`` is ``denoised * (1 - share) / share``.
     floor
@@ -71,26 +74,22 @@ def molecule_poisson(denoised: Matrix, held_out: Matrix, *, share: float = 0.9, 
     >>> round(molecule_poisson(np.array([[9.0, 27.0]]), np.array([[0, 3]])), 3)
     0.352
     """
-    _check(denoised, held_out)
+    _check_split(denoised, held_out)
     if not 0 < share < 1:
         raise ValueError(f"share must be between 0 and 1, found {share}.")
     total = 0.0
     for b in blocks(denoised.shape[0]):
-        mu = np.maximum(_dense(denoised[b]) * ((1 - share) / share), floor)
-        total += np.sum(mu - _dense(held_out[b]) * np.log(mu))
+        mu = np.maximum(dense(denoised[b]).astype(np.float64) * ((1 - share) / share), floor)
+        total += np.sum(mu - dense(held_out[b]) * np.log(mu))
     return float(total / np.prod(denoised.shape))
 
 
-def _check(denoised: Matrix, held_out: Matrix) -> None:
+def _check_split(denoised: DenseOrSparse, held_out: DenseOrSparse) -> None:
     if len(denoised.shape) != 2 or denoised.shape != held_out.shape:
         raise ValueError(
             f"denoised and held_out must be matrices of the same shape, found {denoised.shape} and {held_out.shape}."
         )
     for name, matrix in (("denoised", denoised), ("held_out", held_out)):
-        values = matrix.data if sparse.issparse(matrix) else matrix
+        values = stored_values(matrix)
         if not np.isfinite(values).all() or (values.size and values.min() < 0):
             raise ValueError(f"{name} has negative, NaN or infinite entries; expected counts are needed.")
-
-
-def _dense(matrix: Matrix) -> np.ndarray:
-    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64)

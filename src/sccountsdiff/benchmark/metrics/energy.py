@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from sccountsdiff.benchmark.metrics.inputs import check_pair, check_sites
+from sccountsdiff.benchmark.metrics.inputs import at_sites
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
@@ -31,9 +31,8 @@ def energy_distance(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -
     >>> energy_distance(np.array([[0, 1]]), np.array([[1, 0]]), sites)
     0.0
     """
-    check_pair(truth, imputed)
-    check_sites(truth, sites)
     # Counts repeat: as values with weights they need far less memory.
-    true_values, true_weights = np.unique(truth[sites], return_counts=True)
-    values, weights = np.unique(imputed[sites], return_counts=True)
+    (true_values, true_weights), (values, weights) = (
+        np.unique(part, return_counts=True) for part in at_sites(truth, imputed, sites)
+    )
     return float(stats.energy_distance(true_values, values, true_weights, weights))

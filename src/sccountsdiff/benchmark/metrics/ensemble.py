@@ -8,7 +8,7 @@ from sccountsdiff.benchmark.metrics.inputs import blocks, draws_at_sites
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
-@register_metric("crps", direction="lower", needs=("truth", "draws", "sites"), group="calibration")
+@register_metric("crps", direction="lower", group="calibration")
 def crps(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray) -> float:
     """Continuous ranked probability score, averaged over the sites: the mean absolute error of a whole distribution.
 

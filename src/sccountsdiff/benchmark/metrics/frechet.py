@@ -11,7 +11,7 @@ import pandas as pd
 from anndata import AnnData
 from scipy import linalg, sparse
 
-from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.benchmark.metrics.registry import register_input, register_metric
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.scvi_training import fit_scvi
 from sccountsdiff.benchmark.seeding import global_seed
@@ -19,10 +19,12 @@ from sccountsdiff.benchmark.seeding import global_seed
 if TYPE_CHECKING:
     from scvi.model import SCVI
 
+    from sccountsdiff.benchmark.scoring import Split
+
 logger = logging.getLogger("sccountsdiff")
 
 
-@register_metric("scfid", direction="lower", needs=("truth_embedding", "imputed_embedding"), group="distributional")
+@register_metric("scfid", direction="lower", group="distributional")
 def scfid(truth_embedding: np.ndarray, imputed_embedding: np.ndarray) -> float:
     """Fréchet distance between the embeddings of true and of imputed cells.
 
@@ -59,6 +61,23 @@ def scfid(truth_embedding: np.ndarray, imputed_embedding: np.ndarray) -> float:
     cross = np.sqrt(np.maximum(linalg.eigvalsh(root @ cov_b @ root), 0)).sum()
     distance = np.sum((a.mean(axis=0) - b.mean(axis=0)) ** 2) + np.trace(cov_a) + np.trace(cov_b) - 2 * cross
     return float(max(distance, 0.0))
+
+
+def _embedder(split: Split) -> SCVI:
+    """An scVI model of the training cells, or the one that was saved."""
+    if split.embedder_path is not None:
+        return load_embedder(split.embedder_path, split.test.var_names)
+    return train_embedder(split.train, seed=split.seed)
+
+
+@register_input("truth_embedding", needs_training=True)
+def _truth_embedding(split: Split) -> np.ndarray:
+    return _imputed_embedding(split, split.truth)
+
+
+@register_input("imputed_embedding", needs_training=True)
+def _imputed_embedding(split: Split, imputed: np.ndarray) -> np.ndarray:
+    return embed(imputed, split.once(_embedder), split.test.var_names)
 
 
 def train_embedder(

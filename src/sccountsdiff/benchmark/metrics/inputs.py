@@ -1,16 +1,12 @@
-"""Checks, walks over cells and the log transform that metrics share."""
+"""Checks of arguments and walks over cells that metrics share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 CHUNK = 2048
-
-Matrix = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 def blocks(n: int, size: int = CHUNK) -> Iterator[slice]:
@@ -67,6 +63,20 @@ def check_sites(truth: np.ndarray, sites: np.ndarray) -> None:
         raise ValueError("sites is False everywhere: there is nothing to compare.")
 
 
+def at_sites(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Checked ``truth[sites]`` and ``imputed[sites]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> at_sites(np.array([[1, 2]]), np.array([[3, 4]]), np.array([[False, True]]))
+    (array([2]), array([4]))
+    """
+    check_pair(truth, imputed)
+    check_sites(truth, sites)
+    return truth[sites], imputed[sites]
+
+
 def draws_at_sites(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, least: int = 1) -> tuple:
     """Checked ``truth[sites]`` and draws (n_draws, n_sites).
 
@@ -111,7 +121,7 @@ def mean_over_cells(
     --------
     >>> import numpy as np
     >>> truth, sites = np.array([[1, 2], [3, 4]]), np.array([[True, True], [False, False]])
-    >>> mean_over_cells(lambda t, p, m: masked_mean(p - t, m), truth, truth + 1, sites)
+    >>> mean_over_cells(lambda t, p, s: mean_at_sites(p - t, s), truth, truth + 1, sites)
     1.0
     """
     check_pair(truth, imputed)
@@ -126,21 +136,21 @@ def mean_over_cells(
     return float(defined.mean()) if defined.size else float("nan")
 
 
-def masked_mean(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean of each row where ``mask`` holds; NaN for rows where it never does.
+def mean_at_sites(values: np.ndarray, sites: np.ndarray) -> np.ndarray:
+    """Mean of each row over its sites; NaN for rows without any.
 
     Examples
     --------
     >>> import numpy as np
-    >>> masked_mean(np.array([[1.0, 3.0], [5.0, 7.0]]), np.array([[True, True], [False, False]]))
+    >>> mean_at_sites(np.array([[1.0, 3.0], [5.0, 7.0]]), np.array([[True, True], [False, False]]))
     array([ 2., nan])
     """
     with np.errstate(invalid="ignore"):
-        return values.sum(axis=1, where=mask) / mask.sum(axis=1)
+        return values.sum(axis=1, where=sites) / sites.sum(axis=1)
 
 
-def is_constant(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Whether all values of a row where ``mask`` holds are the same.
+def is_constant(values: np.ndarray, sites: np.ndarray) -> np.ndarray:
+    """Whether all values of a row at its sites are the same.
 
     Examples
     --------
@@ -148,33 +158,4 @@ def is_constant(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
     >>> is_constant(np.array([[1.0, 1.0, 2.0]]), np.array([[True, True, False]]))
     array([ True])
     """
-    return values.max(axis=1, where=mask, initial=-np.inf) <= values.min(axis=1, where=mask, initial=np.inf)
-
-
-def log_normalised(counts: Matrix, dtype: type = np.float32) -> Any:
-    """Log of one plus counts per ten thousand, sparse if the counts are.
-
-    Parameters
-    ----------
-    counts
-        Counts (cells, genes), dense or sparse.
-    dtype
-        Type of the result.
-
-    Returns
-    -------
-    A matrix of the same shape.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> np.expm1(log_normalised(np.array([[1, 3], [0, 0]]))).round().tolist()
-    [[2500.0, 7500.0], [0.0, 0.0]]
-    """
-    if not sparse.issparse(counts):
-        counts = np.asarray(counts, dtype=dtype)
-        totals = counts.sum(axis=1, keepdims=True)
-        return np.log1p(counts * (dtype(1e4) / np.where(totals > 0, totals, 1)))
-    counts = sparse.csr_matrix(counts, dtype=dtype)
-    totals = np.asarray(counts.sum(axis=1)).ravel()
-    return sparse.csr_matrix(sparse.diags(1e4 / np.where(totals > 0, totals, 1)) @ counts, dtype=dtype).log1p()
+    return values.max(axis=1, where=sites, initial=-np.inf) <= values.min(axis=1, where=sites, initial=np.inf)

@@ -10,7 +10,7 @@ from sccountsdiff.benchmark.metrics.inputs import blocks, check_pair
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
-@register_metric("mmd", direction="lower", needs=("truth", "imputed"), group="distributional", quadratic=True)
+@register_metric("mmd", direction="lower", group="distributional", quadratic=True)
 def mmd(
     truth: np.ndarray,
     imputed: np.ndarray,

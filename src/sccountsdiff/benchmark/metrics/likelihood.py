@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, xlogy
 
-from sccountsdiff.benchmark.metrics.inputs import blocks, check_pair, check_sites
+from sccountsdiff.benchmark.metrics.inputs import at_sites, blocks
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 FLOOR = 1e-6
@@ -35,9 +35,8 @@ def poisson_loss(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray, *, f
     >>> poisson_loss(np.array([[0, 2]]), np.array([[3.0, 1.0]]), np.ones((1, 2), dtype=bool))
     2.0
     """
-    check_pair(truth, imputed)
-    check_sites(truth, sites)
-    x, mu = truth[sites], np.maximum(imputed[sites], floor)
+    x, imputed = at_sites(truth, imputed, sites)
+    mu = np.maximum(imputed, floor)
     return float(sum(np.sum(mu[b] - x[b] * np.log(mu[b]), dtype=np.float64) for b in blocks(len(x), 1 << 20)) / len(x))
 
 
@@ -81,9 +80,8 @@ def nb_log_score(
     >>> bool(np.isclose(score, -poisson.logpmf(truth, mean).mean()))
     True
     """
-    check_pair(truth, imputed)
-    check_sites(truth, sites)
-    x, mu = truth[sites], np.maximum(imputed[sites], floor)
+    x, imputed = at_sites(truth, imputed, sites)
+    mu = np.maximum(imputed, floor)
     if theta is not None:
         theta = np.asarray(theta, dtype=np.float64)
         if np.any(theta <= 0):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sccountsdiff.benchmark.metrics.inputs import is_constant, masked_mean, mean_over_cells
+from sccountsdiff.benchmark.metrics.inputs import is_constant, mean_at_sites, mean_over_cells
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
@@ -33,7 +33,7 @@ def rmse(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     >>> rmse(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [5, 6]]), sites)
     1.0
     """
-    return mean_over_cells(lambda t, p, m: np.sqrt(masked_mean((p - t) ** 2, m)), truth, imputed, sites)
+    return mean_over_cells(lambda t, p, s: np.sqrt(mean_at_sites((p - t) ** 2, s)), truth, imputed, sites)
 
 
 @register_metric("mae", direction="lower")
@@ -57,7 +57,7 @@ def mae(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     >>> mae(np.array([[1, 2]]), np.array([[0, 5]]), np.ones((1, 2), dtype=bool))
     2.0
     """
-    return mean_over_cells(lambda t, p, m: masked_mean(np.abs(p - t), m), truth, imputed, sites)
+    return mean_over_cells(lambda t, p, s: mean_at_sites(np.abs(p - t), s), truth, imputed, sites)
 
 
 @register_metric("bias", direction="zero")
@@ -81,7 +81,7 @@ def bias(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
     >>> bias(np.array([[1, 2]]), np.array([[0, 5]]), np.ones((1, 2), dtype=bool))
     1.0
     """
-    return mean_over_cells(lambda t, p, m: masked_mean(p - t, m), truth, imputed, sites)
+    return mean_over_cells(lambda t, p, s: mean_at_sites(p - t, s), truth, imputed, sites)
 
 
 @register_metric("r2", direction="higher")
@@ -113,6 +113,6 @@ def r2(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> float:
 
 
 def _r2_of_cells(truth: np.ndarray, imputed: np.ndarray, sites: np.ndarray) -> np.ndarray:
-    variance = masked_mean((truth - masked_mean(truth, sites)[:, None]) ** 2, sites)
+    variance = mean_at_sites((truth - mean_at_sites(truth, sites)[:, None]) ** 2, sites)
     variance[is_constant(truth, sites)] = np.nan
-    return 1 - masked_mean((imputed - truth) ** 2, sites) / variance
+    return 1 - mean_at_sites((imputed - truth) ** 2, sites) / variance

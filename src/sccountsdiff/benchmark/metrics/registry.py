@@ -1,16 +1,88 @@
-"""The table of metrics, and what each says about itself."""
+"""The registered metrics, and the inputs that are made for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
 
+from sccountsdiff.benchmark.optional import missing_packages
 from sccountsdiff.registry import Registry
 
 Direction = Literal["lower", "higher", "zero"]
+
+
+@dataclass(frozen=True)
+class MetricInput:
+    """An input of metrics that is made from the split, and possibly from other inputs.
+
+    Parameters
+    ----------
+    make
+        Takes the :class:`~sccountsdiff.benchmark.scoring.Split` and, by name, the inputs in ``needs``.
+    needs
+        Names of the inputs that it is made from.
+    needs_labels
+        Whether it takes the types of the cells.
+    needs_training
+        Whether it takes a model that is trained for it.
+    packages
+        Packages that it takes, beyond the core dependencies.
+    judges_truth
+        Whether the true cells do not get the best possible score either, and are scored for reference.
+
+    Examples
+    --------
+    >>> INPUTS["labels"].needs_labels, INPUTS["labels"].needs_training
+    (True, False)
+    """
+
+    make: Callable[..., Any]
+    needs: tuple[str, ...] = ()
+    needs_labels: bool = False
+    needs_training: bool = False
+    packages: tuple[str, ...] = ()
+    judges_truth: bool = False
+
+
+INPUTS: Registry[MetricInput] = Registry("input of metrics")
+
+
+def required_arguments(function: Callable) -> tuple[str, ...]:
+    """Names of the arguments of a function that have no default.
+
+    Examples
+    --------
+    >>> required_arguments(lambda truth, draws, *, seed=0: None)
+    ('truth', 'draws')
+    """
+    parameters = inspect.signature(function).parameters.values()
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(p.name for p in parameters if p.default is p.empty and p.kind not in several)
+
+
+def register_input(name: str, **properties: Any) -> Callable[[Callable], Callable]:
+    """Decorator that makes a function known as the maker of an input, from the split and the inputs it has arguments for.
+
+    Further properties are those of :class:`MetricInput`.
+
+    Examples
+    --------
+    >>> @register_input("depths")
+    ... def depths(split, imputed):
+    ...     return imputed.sum(axis=1)
+    >>> INPUTS["depths"].needs
+    ('imputed',)
+    """
+
+    def decorate(make: Callable) -> Callable:
+        INPUTS.register(name)(MetricInput(make, required_arguments(make)[1:], **properties))
+        return make
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -28,14 +100,17 @@ class Metric:
     direction
         Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
     needs
-        Names of the arguments that the function needs: ``truth``, ``imputed`` (a point estimate or one draw), ``sites``,
-        ``draws`` (several draws at the sites), ``truth_embedding`` and ``imputed_embedding``, ``labels`` (types of the
-        cells), ``predicted_labels`` (by a classifier) and ``clusters`` of the imputed cells; ``denoised`` and
-        ``held_out`` (a molecule split).
+        Names of the arguments that the function needs. Answers to an imputation task give ``imputed`` (a point estimate
+        or one draw), ``sites`` and, if there are several draws, ``draws`` at the sites; answers to a denoising task give
+        ``denoised`` and ``held_out``. Made from these and the cells are ``truth``, ``labels`` (types of the cells),
+        ``truth_embedding``, ``imputed_embedding``, ``predicted_labels`` (by a classifier) and ``clusters`` of the imputed
+        cells.
     group
         Where it stands in a table.
     quadratic
         Whether the time grows with the square of the number of cells.
+    packages
+        Packages that the function needs, beyond the core dependencies.
 
     Examples
     --------
@@ -53,6 +128,7 @@ class Metric:
     needs: tuple[str, ...]
     group: str
     quadratic: bool = False
+    packages: tuple[str, ...] = ()
 
     def __call__(self, **available: Any) -> float:
         """Compute the metric from ``available``, of which it takes what it needs."""
@@ -61,17 +137,59 @@ class Metric:
             raise ValueError(f"Metric {self.name!r} needs {missing}, found {sorted(available)}.")
         return self.function(**{name: available[name] for name in self.needs})
 
+    def loss(self, values: Any) -> Any:
+        """Values of the metric, turned so that lower is better."""
+        return {"lower": values, "higher": -values, "zero": abs(values)}[self.direction]
+
+    def applies_to(self, answer: Iterable[str]) -> bool:
+        """Whether all that it needs can be made from an answer with these entries."""
+        return {name for name in self._needs_of_needs() if name not in INPUTS} <= set(answer)
+
+    def missing_packages(self) -> list[str]:
+        """Packages that the metric or its inputs need and that are not installed."""
+        packages = [*self.packages, *(package for made in self._made_inputs() for package in made.packages)]
+        return [package for package in dict.fromkeys(packages) if missing_packages(package)]
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether it needs the types of the cells."""
+        return any(made.needs_labels for made in self._made_inputs())
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether a model must be trained for one of its inputs."""
+        return any(made.needs_training for made in self._made_inputs())
+
+    @property
+    def judges_truth(self) -> bool:
+        """Whether the score of the true cells is worth showing."""
+        return any(made.judges_truth for made in self._made_inputs())
+
+    def _needs_of_needs(self) -> list[str]:
+        """What the metric needs, and what that is made from."""
+        names = list(self.needs)
+        for name in names:  # which grows
+            names += INPUTS[name].needs if name in INPUTS else ()
+        return names
+
+    def _made_inputs(self) -> list[MetricInput]:
+        return [INPUTS[name] for name in self._needs_of_needs() if name in INPUTS]
+
 
 METRICS: Registry[Metric] = Registry("metric")
+
+register_input("truth")(lambda split: split.truth)
+register_input("labels", needs_labels=True)(lambda split: split.labels)
 
 
 def register_metric(
     name: str,
     *,
     direction: Direction,
-    needs: tuple[str, ...] = ("truth", "imputed", "sites"),
+    needs: tuple[str, ...] | None = None,
     group: str = "pointwise",
     quadratic: bool = False,
+    packages: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Decorator that makes a function of arrays known as a metric, and returns it unchanged.
 
@@ -82,11 +200,13 @@ def register_metric(
     direction
         Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
     needs
-        Names of the arguments of the function, see :class:`Metric`.
+        Names of its inputs, see :class:`Metric`. Default: the arguments of the function that have no default.
     group
         Where it stands in a table.
     quadratic
         Whether the time grows with the square of the number of cells: of large data such a metric sees a part.
+    packages
+        Packages that the function needs, beyond the core dependencies.
 
     Returns
     -------
@@ -102,7 +222,8 @@ def register_metric(
     """
 
     def decorate(function: Callable[..., float]) -> Callable[..., float]:
-        METRICS.register(name)(Metric(name, function, direction, needs, group, quadratic))
+        inputs = required_arguments(function) if needs is None else needs
+        METRICS.register(name)(Metric(name, function, direction, inputs, group, quadratic, packages))
         return function
 
     return decorate
@@ -142,11 +263,11 @@ def list_metrics() -> pd.DataFrame:
     """
     rows = {
         name: {
-            "group": METRICS[name].group,
-            "direction": METRICS[name].direction,
-            "needs": METRICS[name].needs,
-            "summary": (METRICS[name].function.__doc__ or "").strip().split("\n")[0],
+            "group": metric.group,
+            "direction": metric.direction,
+            "needs": metric.needs,
+            "summary": (metric.function.__doc__ or "").strip().split("\n")[0],
         }
-        for name in METRICS
+        for name, metric in ((name, METRICS[name]) for name in METRICS)
     }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("metric")

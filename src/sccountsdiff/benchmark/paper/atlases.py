@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -15,6 +16,7 @@ from anndata.utils import make_index_unique
 from scipy import sparse
 
 from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.matrices import are_counts
 
 FEWEST_CELLS = 500
 """A share of a file is never fewer cells than this, unless the file has fewer."""
@@ -62,6 +64,102 @@ class Atlas:
     scidpms_epochs: int
     bootstrap_cells: int
 
+    def load(
+        self,
+        path: str | Path,
+        *,
+        columns: Mapping[str, str | None] | None = None,
+        gene_column: str | None = None,
+        share: float = 1.0,
+    ) -> Dataset:
+        """Read the atlas from its ``.h5ad`` file.
+
+        Counts are taken from the first of ``X``, ``layers["counts"]`` and ``raw/X`` that holds whole numbers. Covariates
+        may be in upper or lower case; all are categories, and a missing value is the category ``unknown``.
+
+        Parameters
+        ----------
+        path
+            The file.
+        columns
+            For covariates that the file has under another name: that name, or ``None`` to do without the covariate.
+        gene_column
+            Column of ``var`` with the names of genes; its index by default.
+        share
+            Share of the cells to read, at random.
+
+        Returns
+        -------
+        The data set, with the type of each cell as its label.
+
+        Examples
+        --------
+        >>> HEART.load("heart.h5ad", share=2)
+        Traceback (most recent call last):
+        ...
+        ValueError: share must be above 0 and at most 1, found 2.
+        """
+        path = Path(path)
+        if not 0 < share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, found {share}.")
+        if path.suffix != ".h5ad":
+            raise ValueError(f"The {self.name} atlas must be an .h5ad file, found {str(path)!r}.")
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {str(path)!r}; get the {self.name} atlas from {self.address}.")
+        with h5py.File(path) as file:
+            obs = self._covariates(read_elem(file["obs"]), columns or {})
+            counts, var = self._find_counts(file)
+            var = read_elem(var)
+            if gene_column is not None:
+                if gene_column not in var:
+                    raise KeyError(f"gene_column={gene_column!r} is not a column of var; found {list(var.columns)}.")
+                var = var.set_index(var[gene_column].astype(str))
+            n_cells = max(round(share * len(obs)), min(FEWEST_CELLS, len(obs)))
+            rows = np.sort(np.random.default_rng(0).permutation(len(obs))[:n_cells])
+            values = counts[:] if n_cells == len(obs) else counts[rows]
+        genes = make_index_unique(var.index.astype(str))
+        adata = AnnData(sparse.csr_matrix(values, dtype=np.float32), obs=obs.iloc[rows], var=pd.DataFrame(index=genes))
+        return Dataset(self.name, adata, covariates=tuple(obs.columns), label=self.covariates[0])
+
+    def _covariates(self, obs: pd.DataFrame, columns: Mapping[str, str | None]) -> pd.DataFrame:
+        """The paper's covariates under the paper's names, as text."""
+        if unknown := set(columns) - set(self.covariates):
+            raise KeyError(f"columns: {sorted(unknown)} are no covariates of the {self.name} atlas {self.covariates}.")
+        if columns.get(self.covariates[0], "") is None:
+            raise ValueError(f"columns: {self.covariates[0]!r} is the type of the cell and cannot be left out.")
+        in_lower_case = {str(name).lower(): name for name in obs.columns}
+        found, missing = {}, []
+        for covariate in self.covariates:
+            column = columns.get(covariate, covariate)
+            if column is None:
+                continue
+            if column not in obs:
+                column = in_lower_case.get(column.lower())
+            if column is None:
+                missing.append(covariate)
+            else:
+                found[covariate] = obs[column].astype(object).where(obs[column].notna(), "unknown").astype(str)
+        if missing:
+            raise KeyError(
+                f"The {self.name} atlas must have the columns {missing} in obs; found {list(obs.columns)}. Say which columns "
+                f"to take with columns={{{missing[0]!r}: ...}}, None for none, or get the file from {self.address}."
+            )
+        return pd.DataFrame(found, index=obs.index.astype(str))
+
+    def _find_counts(self, file: h5py.File) -> tuple[object, h5py.Group]:
+        """The matrix of the file that holds whole numbers, not yet read, and its table of genes."""
+        places = {"X": "var", "layers/counts": "var", "raw/X": "raw/var"}
+        for place, var in places.items():
+            if place not in file:
+                continue
+            matrix = sparse_dataset(file[place]) if isinstance(file[place], h5py.Group) else file[place]
+            if are_counts(matrix[:1000]):
+                return matrix, file[var]
+        raise ValueError(
+            f"The {self.name} atlas must have raw counts in one of {', '.join(places)}, found no whole numbers there; get the "
+            f"file from {self.address}."
+        )
+
 
 FETUS = Atlas(
     name="fetus",
@@ -96,30 +194,18 @@ HEART = Atlas(
 """Heart cell atlas (Litviňuková et al. 2020), half a million cells of the adult heart."""
 
 
-def load_fetus(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str | None] | None = None,
-    gene_column: str | None = None,
-    share: float = 1.0,
-) -> Dataset:
+def load_fetus(path: str | Path, **options: Any) -> Dataset:
     """The human fetal cell atlas (Cao et al. 2020) from the ``.h5ad`` file of its CELLxGENE collection.
 
-    Counts are taken from the first of ``X``, ``layers["counts"]`` and ``raw/X`` that holds whole numbers. Covariates are
-    ``cell_type``, ``disease``, ``sex``, ``batch`` and ``development_day``, in upper or lower case; all are categories, and a
-    missing value is the category ``unknown``.
+    Covariates are ``cell_type``, ``disease``, ``sex``, ``batch`` and ``development_day``. The index of the file's ``var``
+    has Ensembl identifiers, its column ``feature_name`` gene symbols, which scGPT's weights go by.
 
     Parameters
     ----------
     path
         The file.
-    columns
-        For covariates that the file has under another name: that name, or ``None`` to do without the covariate.
-    gene_column
-        Column of ``var`` with the names of genes; its index by default. The file's index has Ensembl identifiers, its column
-        ``feature_name`` gene symbols, which scGPT's weights go by.
-    share
-        Share of the cells to read, at random.
+    **options
+        ``columns``, ``gene_column`` and ``share``, see :meth:`Atlas.load`.
 
     Returns
     -------
@@ -133,24 +219,20 @@ def load_fetus(
     FileNotFoundError: There is no file 'nowhere.h5ad'; get the fetus atlas from \
 https://cellxgene.cziscience.com/collections/c114c20f-1ef4-49a5-9c2e-d965787fb90c.
     """
-    return load_atlas(FETUS, path, columns=columns, gene_column=gene_column, share=share)
+    return FETUS.load(path, **options)
 
 
-def load_heart(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str | None] | None = None,
-    gene_column: str | None = None,
-    share: float = 1.0,
-) -> Dataset:
+def load_heart(path: str | Path, **options: Any) -> Dataset:
     """The heart cell atlas (Litviňuková et al. 2020) from its file ``global_raw.h5ad``.
 
-    As :func:`load_fetus`, with the covariates ``cell_type``, ``batch``, ``gender`` and ``age``.
+    Covariates are ``cell_type``, ``batch``, ``gender`` and ``age``.
 
     Parameters
     ----------
-    path, columns, gene_column, share
-        As in :func:`load_fetus`.
+    path
+        The file.
+    **options
+        ``columns``, ``gene_column`` and ``share``, see :meth:`Atlas.load`.
 
     Returns
     -------
@@ -163,87 +245,4 @@ def load_heart(
     ...
     ValueError: The heart atlas must be an .h5ad file, found 'global.csv'.
     """
-    return load_atlas(HEART, path, columns=columns, gene_column=gene_column, share=share)
-
-
-def load_atlas(
-    atlas: Atlas,
-    path: str | Path,
-    *,
-    columns: Mapping[str, str | None] | None = None,
-    gene_column: str | None = None,
-    share: float = 1.0,
-) -> Dataset:
-    """Read an atlas; see :func:`load_fetus`.
-
-    Examples
-    --------
-    >>> load_atlas(HEART, "heart.h5ad", share=2)
-    Traceback (most recent call last):
-    ...
-    ValueError: share must be above 0 and at most 1, found 2.
-    """
-    path = Path(path)
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be above 0 and at most 1, found {share}.")
-    if path.suffix != ".h5ad":
-        raise ValueError(f"The {atlas.name} atlas must be an .h5ad file, found {str(path)!r}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}; get the {atlas.name} atlas from {atlas.address}.")
-    with h5py.File(path) as file:
-        obs = _covariates(read_elem(file["obs"]), atlas, columns or {})
-        counts, var = _find_counts(file, atlas)
-        var = read_elem(var)
-        if gene_column is not None:
-            if gene_column not in var:
-                raise KeyError(f"gene_column={gene_column!r} is not a column of var; found {list(var.columns)}.")
-            var = var.set_index(var[gene_column].astype(str))
-        n_cells = max(round(share * len(obs)), min(FEWEST_CELLS, len(obs)))
-        rows = np.sort(np.random.default_rng(0).permutation(len(obs))[:n_cells])
-        values = counts[:] if n_cells == len(obs) else counts[rows]
-    genes = make_index_unique(var.index.astype(str))
-    adata = AnnData(sparse.csr_matrix(values, dtype=np.float32), obs=obs.iloc[rows], var=pd.DataFrame(index=genes))
-    return Dataset(atlas.name, adata, covariates=tuple(obs.columns), label=atlas.covariates[0])
-
-
-def _covariates(obs: pd.DataFrame, atlas: Atlas, columns: Mapping[str, str | None]) -> pd.DataFrame:
-    """The paper's covariates under the paper's names, as text."""
-    if unknown := set(columns) - set(atlas.covariates):
-        raise KeyError(f"columns: {sorted(unknown)} are no covariates of the {atlas.name} atlas {atlas.covariates}.")
-    if columns.get(atlas.covariates[0], "") is None:
-        raise ValueError(f"columns: {atlas.covariates[0]!r} is the type of the cell and cannot be left out.")
-    in_lower_case = {str(name).lower(): name for name in obs.columns}
-    found, missing = {}, []
-    for covariate in atlas.covariates:
-        column = columns.get(covariate, covariate)
-        if column is None:
-            continue
-        if column not in obs:
-            column = in_lower_case.get(column.lower())
-        if column is None:
-            missing.append(covariate)
-        else:
-            found[covariate] = obs[column].astype(object).where(obs[column].notna(), "unknown").astype(str)
-    if missing:
-        raise KeyError(
-            f"The {atlas.name} atlas must have the columns {missing} in obs; found {list(obs.columns)}. Say which columns "
-            f"to take with columns={{{missing[0]!r}: ...}}, None for none, or get the file from {atlas.address}."
-        )
-    return pd.DataFrame(found, index=obs.index.astype(str))
-
-
-def _find_counts(file: h5py.File, atlas: Atlas) -> tuple[object, h5py.Group]:
-    """The matrix of the file that holds whole numbers, not yet read, and its table of genes."""
-    places = {"X": "var", "layers/counts": "var", "raw/X": "raw/var"}
-    for place, var in places.items():
-        if place not in file:
-            continue
-        matrix = sparse_dataset(file[place]) if isinstance(file[place], h5py.Group) else file[place]
-        head = matrix[:1000]
-        head = head.data if sparse.issparse(head) else np.asarray(head)
-        if np.all((head >= 0) & (head == np.round(head))):
-            return matrix, file[var]
-    raise ValueError(
-        f"The {atlas.name} atlas must have raw counts in one of {', '.join(places)}, found no whole numbers there; get the "
-        f"file from {atlas.address}."
-    )
+    return HEART.load(path, **options)

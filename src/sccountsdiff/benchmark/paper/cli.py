@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sccountsdiff.benchmark.paper.published import compare
+from sccountsdiff.benchmark.paper.recipes import RECIPES
+
 
 def add_parser(kinds: argparse._SubParsersAction) -> None:
     """Add ``paper`` to the kinds of benchmarks.
@@ -16,8 +19,6 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     >>> parser.parse_args(["paper", "fetus_mcar", "--data", "fetus.h5ad", "--scale", "0.05"]).scale
     0.05
     """
-    from sccountsdiff.benchmark.paper.recipes import RECIPES
-
     paper = kinds.add_parser("paper", help="make a table of the paper, at full size or scaled down")
     paper.add_argument("table", choices=tuple(RECIPES), metavar="TABLE", help=f"one of {', '.join(RECIPES)}")
     paper.add_argument("--data", required=True, metavar="FILE", help="the atlas, an .h5ad file")
@@ -39,13 +40,10 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     paper.add_argument("--seeds", type=int, nargs="+", default=[0])
     paper.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
     paper.add_argument("--output", help="folder for results; continues what is there (default: name of the table)")
-    paper.set_defaults(run=_run)
+    paper.set_defaults(run=_make_table)
 
 
-def _run(arguments: argparse.Namespace) -> None:
-    from sccountsdiff.benchmark.paper.published import compare
-    from sccountsdiff.benchmark.paper.recipes import RECIPES
-
+def _make_table(arguments: argparse.Namespace) -> None:
     output = Path(arguments.output or arguments.table)
     table = RECIPES[arguments.table](
         arguments.data,

@@ -68,10 +68,8 @@ def compare(results: pd.DataFrame, name: str) -> pd.DataFrame:
     table = published(name)
     if isinstance(RECIPES[name], Ablation):
         keys = [key for key in table.columns if key in results.columns]
-        single = results[
-            results["n_samples"] == results["n_samples"].min()
-        ]  # the paper's ablations are of single draws
-        ours = numbers_of(single)["mean"].unstack("metric")
+        is_single = results["n_samples"] == results["n_samples"].min()  # as in the paper's ablations
+        ours = numbers_of(results[is_single])["mean"].unstack("metric")
     else:
         keys = ["method", "n_samples"]
         named = results.dropna(subset=["row"])  # the truth has no row in the paper

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from sccountsdiff.benchmark import sweeps
-from sccountsdiff.benchmark.datasets import Dataset
+from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
-from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas, load_atlas
+from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas
 from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row, countsdiff_settings
 from sccountsdiff.benchmark.results import label
-from sccountsdiff.benchmark.run import run
+from sccountsdiff.benchmark.runner import run
+from sccountsdiff.diffusion.schedules import SCHEDULES
 
-METRICS = (
-    "r2",
-    "rmse",
-    "mae",
-    "bias",
-    "spearman",
-    "pearson",
-    "energy_distance",
-    "scfid",
-    "mmd",
-    "sliced_wasserstein",
-)
+POINTWISE = ("r2", "rmse", "mae", "bias", "spearman", "pearson")
+IMPUTATION_METRICS = (*POINTWISE, "energy_distance", "scfid", "mmd", "sliced_wasserstein")
 """Columns of the paper's tables of imputation."""
 
 FEWEST_GENES = 20
@@ -78,7 +69,7 @@ class Recipe(ABC):
 
     def __call__(
         self,
-        data: str | Path | Dataset,
+        data: DataSource,
         output: str | Path | None = None,
         *,
         scale: float = 1.0,
@@ -102,7 +93,7 @@ class Recipe(ABC):
         weights
             Folder with released weights of scGPT; without, its row is recorded as failed.
         columns, gene_column
-            Names in the file, see :func:`load_fetus`.
+            Names in the file, see :meth:`Atlas.load`.
         rows
             Names of rows to make, as in the paper; all by default. Not for ablations.
         **options
@@ -121,7 +112,7 @@ class Recipe(ABC):
             dataset = data
             n_cells = min(max(round(scale * data.adata.n_obs), FEWEST_CELLS), data.adata.n_obs)
         else:
-            dataset = load_atlas(self.atlas, data, columns=columns, gene_column=gene_column, share=scale)
+            dataset = self.atlas.load(data, columns=columns, gene_column=gene_column, share=scale)
             n_cells = dataset.adata.n_obs
         settings = {
             "metrics": self.metrics,
@@ -133,7 +124,7 @@ class Recipe(ABC):
             "bootstrap_cells": self.atlas.bootstrap_cells,
             "output": output,
         }
-        table = self._run(dataset, Budget(self.atlas, n_cells, scale, weights), rows, settings | options)
+        table = self._compare(dataset, Budget(self.atlas, n_cells, scale, weights), rows, settings | options)
         if output is not None:
             table.to_csv(Path(output) / "results.csv", index=False)
         return table
@@ -143,7 +134,7 @@ class Recipe(ABC):
         """Complain about rows that the table does not have."""
 
     @abstractmethod
-    def _run(
+    def _compare(
         self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
     ) -> pd.DataFrame:
         """Make the table from loaded data."""
@@ -165,6 +156,7 @@ class Comparison(Recipe):
     ['Zero imputation', 'Mean imputation', 'Conditional Mean']
     """
 
+    metrics: tuple[str, ...] = IMPUTATION_METRICS
     rows: tuple[Row, ...] = ROWS
 
     def _check_rows(self, rows: Sequence[str] | None) -> None:
@@ -172,7 +164,7 @@ class Comparison(Recipe):
         if rows is not None and (isinstance(rows, str) or not rows or not set(rows) <= set(known)):
             raise ValueError(f"rows must be some of {known}, found {rows!r}.")
 
-    def _run(
+    def _compare(
         self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
     ) -> pd.DataFrame:
         methods = {row.name: row.method(budget) for row in self.rows if rows is None or row.name in rows}
@@ -210,54 +202,52 @@ class Ablation(Recipe):
         if rows is not None:
             raise ValueError(f"rows is for comparisons of methods; {self.name} varies a setting. Leave it out.")
 
-    def _run(
+    def _compare(
         self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
     ) -> pd.DataFrame:
         method = Row("CountsDiff", "countsdiff_paper", lambda b: countsdiff_settings(b, self.n_steps)).method(budget)
         return self.sweep(dataset, method=method, missingness=self.missingness, **self.options | options)
 
 
-ABLATION = {"atlas": FETUS, "missingness": MCAR(0.4), "metrics": sweeps.METRICS}
-CLASSIFIER = {"metrics": ("accuracy", "macro_f1"), "rows": CLASSIFIER_ROWS}
+def _of_types(recipe: Comparison) -> Comparison:
+    """The same imputations, scored by how well the types of the cells can still be told."""
+    name, title = f"{recipe.name}_classifier", f"Types of imputed cells, as {recipe.name}"
+    return replace(recipe, name=name, title=title, metrics=("accuracy", "macro_f1"), rows=CLASSIFIER_ROWS)
+
+
+fetus_mcar = Comparison("fetus_mcar", "Imputation of the fetal atlas, 50 % MCAR", FETUS, MCAR(0.5))
+fetus_mnar = Comparison("fetus_mnar", "Imputation of the fetal atlas, 25 % MNAR, low counts", FETUS, MNARLow(0.25))
+heart_mcar = Comparison("heart_mcar", "Imputation of the heart atlas, 50 % MCAR", HEART, MCAR(0.5))
+
+ABLATION = {"atlas": FETUS, "missingness": MCAR(0.4), "metrics": sweeps.ABLATION_METRICS}
+fetus_attrition = Ablation(
+    "fetus_attrition",
+    "Attrition by schedule, fetal atlas",
+    sweep=sweeps.attrition,
+    options={"values": (0.0, 0.005, 0.01, 0.02, 0.05), "schedules": tuple(SCHEDULES)},
+    **ABLATION,
+)
+fetus_guidance = Ablation(
+    "fetus_guidance",
+    "Guidance by schedule, fetal atlas",
+    sweep=sweeps.guidance,
+    options={"values": (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0), "schedules": tuple(SCHEDULES)},
+    **ABLATION,
+)
+fetus_steps = Ablation(
+    "fetus_steps",
+    "Number of sampling steps, fetal atlas",
+    sweep=sweeps.n_steps,
+    options={"values": (30, 20, 15, 10, 7, 5, 3, 2, 1)},
+    **ABLATION,
+)
+
+fetus_mcar_classifier, fetus_mnar_classifier, heart_mcar_classifier = map(
+    _of_types, (fetus_mcar, fetus_mnar, heart_mcar)
+)
 
 _ALL = (
-    Comparison("fetus_mcar", "Imputation of the fetal atlas, 50 % MCAR", FETUS, MCAR(0.5), METRICS),
-    Comparison("fetus_mnar", "Imputation of the fetal atlas, 25 % MNAR, low counts", FETUS, MNARLow(0.25), METRICS),
-    Comparison("heart_mcar", "Imputation of the heart atlas, 50 % MCAR", HEART, MCAR(0.5), METRICS),
-    Ablation(
-        "fetus_attrition",
-        "Attrition by schedule, fetal atlas",
-        sweep=sweeps.attrition,
-        options={"values": (0.0, 0.005, 0.01, 0.02, 0.05), "schedules": sweeps.SCHEDULES},
-        **ABLATION,
-    ),
-    Ablation(
-        "fetus_guidance",
-        "Guidance by schedule, fetal atlas",
-        sweep=sweeps.guidance,
-        options={"values": (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0), "schedules": sweeps.SCHEDULES},
-        **ABLATION,
-    ),
-    Ablation(
-        "fetus_steps",
-        "Number of sampling steps, fetal atlas",
-        sweep=sweeps.n_steps,
-        options={"values": (30, 20, 15, 10, 7, 5, 3, 2, 1)},
-        **ABLATION,
-    ),
-    Comparison("fetus_mcar_classifier", "Types of imputed cells, as fetus_mcar", FETUS, MCAR(0.5), **CLASSIFIER),
-    Comparison("fetus_mnar_classifier", "Types of imputed cells, as fetus_mnar", FETUS, MNARLow(0.25), **CLASSIFIER),
-    Comparison("heart_mcar_classifier", "Types of imputed cells, as heart_mcar", HEART, MCAR(0.5), **CLASSIFIER),
+    *(fetus_mcar, fetus_mnar, heart_mcar, fetus_attrition, fetus_guidance, fetus_steps),
+    *(fetus_mcar_classifier, fetus_mnar_classifier, heart_mcar_classifier),
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
-(
-    fetus_mcar,
-    fetus_mnar,
-    heart_mcar,
-    fetus_attrition,
-    fetus_guidance,
-    fetus_steps,
-    fetus_mcar_classifier,
-    fetus_mnar_classifier,
-    heart_mcar_classifier,
-) = _ALL

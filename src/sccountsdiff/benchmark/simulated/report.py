@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sccountsdiff.benchmark.report import png
+from sccountsdiff.benchmark.reporting import png
 from sccountsdiff.benchmark.simulated import plots
 from sccountsdiff.benchmark.simulated.study import COMPARED, TRUE_SAMPLE, Study
 

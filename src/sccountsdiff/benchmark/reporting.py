@@ -11,11 +11,20 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sccountsdiff import pl
+from sccountsdiff.benchmark import pl
 from sccountsdiff.benchmark.metrics import METRICS
+from sccountsdiff.benchmark.runner import COST_COLUMNS, JOB_COLUMNS
 from sccountsdiff.benchmark.tables import Table, row_name, summarise, to_html, to_markdown, to_table
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
+LEGEND = (
+    "Best in bold and second best in italics within each group. ↓ lower, ↑ higher, →0 nearer to zero is better. "
+    "(n) behind a method: mean of n draws. Settings of a method are shown where they are not the default ones."
+)
+COSTS_LEGEND = (
+    "Means over data sets, patterns and seeds. Fits shared by several methods count for each. Memory is the "
+    "largest resident memory of the whole process, libraries included."
+)
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
@@ -77,12 +86,10 @@ def report(
             page.append(to_html(block))
         elif isinstance(block, Figure):
             n_figures += 1
-            image = png(block)
+            image, name = png(block), f"figure {n_figures}"
             (output / f"figure-{n_figures}.png").write_bytes(image)
-            markdown.append(f"![figure {n_figures}](figure-{n_figures}.png)\n")
-            page.append(
-                f'<img alt="figure {n_figures}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
-            )
+            markdown.append(f"![{name}](figure-{n_figures}.png)\n")
+            page.append(f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(image).decode()}">')
         else:
             level, text = block
             markdown.append(f"{'#' * level + ' ' if level else ''}{text}\n")
@@ -100,61 +107,47 @@ def _blocks(results: pd.DataFrame, axes: tuple[str, str]) -> Iterator[tuple[int,
     """Headings and paragraphs (level, text), tables and figures, in order."""
     summary = summarise(results)
     n_seeds = results["seed"].nunique()
-    errors = "over seeds" if n_seeds > 1 else "by bootstrap over cells"
-    yield (
-        0,
-        (
-            f"Mean over {n_seeds} seed{'s' if n_seeds > 1 else ''} (standard error {errors}). Best in bold and second best in "
-            "italics within each group. ↓ lower, ↑ higher, →0 nearer to zero is better. (n) behind a method: mean of n draws. "
-            "Settings of a method are shown where they are not the default ones."
-        ),
-    )
+    seeds, errors = ("seeds", "over seeds") if n_seeds > 1 else ("seed", "by bootstrap over cells")
+    yield 0, f"Mean over {n_seeds} {seeds} (standard error {errors}). {LEGEND}"
     for (dataset, protocol, pattern), part in summary.groupby(["dataset", "protocol", "missingness"], sort=False):
         yield 2, f"{dataset}, {pattern}" + (", observed entries only" if protocol == "paper" else "")
-        by_group: dict[str, list[str]] = {group: [] for group in METRIC_GROUPS}
-        for metric in dict.fromkeys(part["metric"]):
-            by_group.setdefault(METRICS[metric].group if metric in METRICS else "other", []).append(metric)
-        for group, metrics in by_group.items():
-            if not metrics:
-                continue
-            yield 3, group.capitalize()
-            yield to_table(part[part["metric"].isin(metrics)], metrics)
+        group_of = {m: METRICS[m].group if m in METRICS else "other" for m in dict.fromkeys(part["metric"])}
+        for group in dict.fromkeys([*METRIC_GROUPS, *group_of.values()]):
+            if metrics := [metric for metric in group_of if group_of[metric] == group]:
+                yield 3, group.capitalize()
+                yield to_table(part[part["metric"].isin(metrics)], metrics)
         if set(axes) <= set(part["metric"]):
             figure = Figure(figsize=(9.5, 5), layout="constrained")
             which = {"dataset": dataset, "protocol": protocol, "missingness": pattern}
             pl.quality(results, *axes, **which, ax=figure.subplots())
             yield figure
     yield 2, "Time and memory"
-    yield (
-        0,
-        (
-            "Means over data sets, patterns and seeds. Fits shared by several methods count for each. Memory is the "
-            "largest resident memory of the whole process, libraries included."
-        ),
-    )
-    yield _costs(results)
+    yield 0, COSTS_LEGEND
+    yield _costs_table(results)
     failures = results[results["error"].notna()]
     if len(failures):
         yield 2, "Failures"
-        yield _failures(failures)
+        yield _failures_table(failures)
 
 
-def _costs(results: pd.DataFrame) -> Table:
-    finished = results[results["metric"].notna() & (results["group"] != "reference")]
-    keys = ["dataset", "protocol", "missingness", "seed", "group", "method", "n_samples"]
-    columns = {"fit_seconds": "fit [s]", "impute_seconds": "impute [s]", "peak_memory_mb": "peak memory [MB]"}
-    finished = finished.drop_duplicates(keys)
-    means = finished.groupby(["group", "method", "n_samples"], sort=False)[list(columns)].mean().rename(columns=columns)
+def _costs_table(results: pd.DataFrame) -> Table:
+    finished = results[results["metric"].notna() & (results["group"] != "reference")].drop_duplicates(JOB_COLUMNS)
+    means = finished.groupby(["group", "method", "n_samples"], sort=False)[COST_COLUMNS].mean()
+    means.columns = ["fit [s]", "impute [s]", "peak memory [MB]"]
     rows = pd.Index([row_name(method, n) for _, method, n in means.index], name="method")
     texts = means.map(lambda value: f"{value:.3g}" if value < 100 else f"{value:.0f}").set_axis(rows)
-    return Table(texts, texts.map(lambda _: 0), pd.Series(means.index.get_level_values("group"), index=rows))
+    return _without_ranks(texts, means.index.get_level_values("group"))
 
 
-def _failures(failures: pd.DataFrame) -> Table:
+def _failures_table(failures: pd.DataFrame) -> Table:
     columns = ["dataset", "missingness", "seed", "metric", "error"]
     texts = failures.set_index("method")[columns].drop_duplicates().fillna("").astype(str)
     texts["error"] = texts["error"].str.replace(r"\s+", " ", regex=True)
-    return Table(texts, texts.map(lambda _: 0), pd.Series("", index=texts.index))
+    return _without_ranks(texts, "")
+
+
+def _without_ranks(texts: pd.DataFrame, groups: str | pd.Index) -> Table:
+    return Table(texts, texts.map(lambda _: 0), pd.Series(groups, index=texts.index))
 
 
 def png(figure: Figure) -> bytes:

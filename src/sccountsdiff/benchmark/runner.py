@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -17,39 +15,26 @@ from anndata import AnnData
 from tqdm.auto import tqdm
 
 from sccountsdiff.benchmark.baselines import Baseline
-from sccountsdiff.benchmark.datasets import Dataset
-from sccountsdiff.benchmark.missingness import SEEN_SHARE, Missingness, Molecules
-from sccountsdiff.benchmark.plan import Plan, make_plan
+from sccountsdiff.benchmark.datasets import Dataset, DataSource
+from sccountsdiff.benchmark.metrics import Metric
+from sccountsdiff.benchmark.plan import Plan
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
 from sccountsdiff.benchmark.resources import Usage, measured
 from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fingerprint
-from sccountsdiff.benchmark.scoring import Split, message
+from sccountsdiff.benchmark.scoring import Split, attempt
+from sccountsdiff.benchmark.tasks import Pattern, Task
 
-logger = logging.getLogger("sccountsdiff")
-
-COLUMNS = [
-    "dataset",
-    "protocol",
-    "missingness",
-    "method",
-    "group",
-    "n_samples",
-    "seed",
-    "metric",
-    "value",
-    "se",
-    "fit_seconds",
-    "impute_seconds",
-    "peak_memory_mb",
-    "error",
-]
+JOB_COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed"]
+COST_COLUMNS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
+COLUMNS = [*JOB_COLUMNS, "metric", "value", "se", *COST_COLUMNS, "error"]
 SHARES = (0.9, 0.1)
-TRUTH = "truth"
+TRUE_CELLS = "truth"
+"""Name, among the methods, of the true answers."""
 
 
 def run(
-    datasets: str | Path | Dataset | Sequence[str | Path | Dataset] = "pbmc68k",
-    missingness: str | Missingness | Molecules | Sequence[str | Missingness | Molecules] = "mcar",
+    datasets: DataSource | Sequence[DataSource] = "pbmc68k",
+    missingness: str | Pattern | Sequence[str | Pattern] = "mcar",
     methods: str | Baseline | Sequence[str | Baseline] | None = None,
     seeds: Sequence[int] = (0,),
     *,
@@ -107,10 +92,10 @@ def run(
     n_cells
         Keep at most this many cells, chosen at random.
     protocol
-        ``"all"`` takes all counts for data. ``"paper"`` believes only those named by
-        :func:`~sccountsdiff.benchmark.missingness.valid_sites`: others are not hidden, not scored, and not observed for
-        methods that can learn from incomplete cells. To those, the training cells alone say which genes are silent in a
-        type.
+        ``"all"``: all entries are observed. ``"paper"``: those named by
+        :func:`~sccountsdiff.benchmark.missingness.valid_sites` are, all others are missing: not hidden, not scored, and
+        not observed for methods that can learn from incomplete cells. What such methods are told comes from the training
+        cells alone: they say which genes are silent in a type.
     embedder
         Folder of a saved scvi-tools model to compute scFID with, such as that of the CELLxGENE census; its gene names must be
         those of the data. Default: a model trained on the training cells of each split.
@@ -146,7 +131,7 @@ def run(
     >>> best.to_dict()
     {'mcar': 'gene_mean', 'mnar_low': 'zero'}
     """
-    plan = make_plan(
+    plan = Plan(
         datasets=datasets,
         missingness=missingness,
         methods=methods,
@@ -162,7 +147,7 @@ def run(
     if quick:
         n_cells, n_genes = n_cells or 2000, n_genes or 1000
     store = ResultStore(output)
-    n_jobs = len(plan.datasets) * len(plan.seeds) * (len(plan.methods) + 1) * len(plan.patterns)
+    n_jobs = len(plan.datasets) * len(plan.seeds) * (len(plan.methods) + 1) * len(plan.tasks)
     rows: list[dict] = []
     with tqdm(total=n_jobs, desc="Benchmark", unit="job", disable=silent) as progress:
         for dataset in plan.datasets:
@@ -208,67 +193,51 @@ def prepare(
 def _run_seed(
     plan: Plan, dataset: Dataset, cells: AnnData, seed: int, store: ResultStore, retry_failed: bool, progress: tqdm
 ) -> list[dict]:
-    """All methods and patterns on one split."""
+    """All methods and tasks on one split."""
     train, test = split_cells(cells, SHARES, seed=seed)
     split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed, plan.protocol, plan.embedder)
-    columns = list(dict.fromkeys([*dataset.covariates, *([dataset.label] if dataset.label else [])]))
-    common = {
+    # As many cells as there are is the same as all, and must not change where results are found.
+    is_limited = plan.bootstrap_cells is not None and plan.bootstrap_cells < split.test.n_obs
+    resamples = {"n_bootstrap": plan.n_bootstrap} | ({"bootstrap_cells": plan.bootstrap_cells} if is_limited else {})
+    common = resamples | {
         "version": version("sccountsdiff"),
         "dataset": dataset.name,
-        "data": fingerprint(cells, columns),
+        "data": fingerprint(cells, list(dict.fromkeys([*dataset.covariates, *filter(None, [dataset.label])]))),
         "covariates": dataset.covariates,
         "label": dataset.label,
         "shares": SHARES,
         "protocol": plan.protocol,
         "embedder": None if plan.embedder is None else digest_of(plan.embedder),
         "seed": seed,
-        "n_bootstrap": plan.n_bootstrap,
     }
-    limit = plan.bootstrap_cells
-    if limit is not None and limit < split.test.n_obs:
-        common["bootstrap_cells"] = limit
-    else:
-        limit = None  # all cells, which changes nothing: neither results nor where they are found
     trained: dict[str, _Fitted] = {}
     rows = []
-    for name, method in {TRUTH: None, **plan.methods}.items():
-        metrics = {
-            key: plan.metrics_for(dataset, pattern, is_truth=method is None) for key, pattern in plan.patterns.items()
-        }
-        jobs = {
-            key: common
-            | {
-                "missingness": describe(pattern),
-                "method": TRUTH if method is None else {"name": method.name, **describe(method)},
-                "n_samples": _numbers_of_samples(method, pattern, plan),
-                "metrics": [metric.name for metric in metrics[key]],
-            }
-            for key, pattern in plan.patterns.items()
-        }
-        pending = [key for key, job in jobs.items() if metrics[key] and _is_pending(store.load(job), retry_failed)]
+    for name, method in {TRUE_CELLS: None, **plan.methods}.items():
+        progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")
         labels = {"dataset": dataset.name, "protocol": plan.protocol, "method": name, "seed": seed}
         labels["group"] = "reference" if method is None else method.group
-        progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")
-        progress.update(len(jobs) - len(pending))
-        if pending:
-            fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
-        for key in pending:
-            ask = _task(plan.patterns[key], split)
-            score = partial(split.scores, metrics[key], n_bootstrap=plan.n_bootstrap, bootstrap_cells=limit)
-            answer = _ask_and_score(fitted, jobs[key]["n_samples"], ask, score)
-            store.save(jobs[key], [{**labels, "missingness": key, **row} for row in answer])
+        fitted = None
+        for task in plan.tasks.values():
+            metrics = plan.metrics_for(dataset, task, is_truth=method is None)
+            n_samples = task.numbers_of_samples(method, plan.n_samples)
+            job = common | {
+                "missingness": describe(task.pattern),
+                "method": TRUE_CELLS if method is None else {"name": method.name, **describe(method)},
+                "n_samples": n_samples,
+                "metrics": [metric.name for metric in metrics],
+            }
+            found = store.load(job)
+            if metrics and (found is None or (retry_failed and any(row["error"] for row in found))):
+                if fitted is None:
+                    fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
+                found = [
+                    {**labels, "missingness": task.name, **row}
+                    for row in _ask_and_score(fitted, task, split, n_samples, metrics, resamples)
+                ]
+                store.save(job, found)
+            rows += found or []
             progress.update()
-        rows += [row for job in jobs.values() for row in store.load(job) or []]
     return rows
-
-
-def _numbers_of_samples(method: Baseline | None, pattern: Missingness | Molecules, plan: Plan) -> tuple[int, ...]:
-    draws = method is not None and method.draws and not isinstance(pattern, Molecules)
-    return plan.n_samples if draws else (1,)
-
-
-def _is_pending(rows: list[dict] | None, retry_failed: bool) -> bool:
-    return rows is None or (retry_failed and any(row["error"] for row in rows))
 
 
 @dataclass(frozen=True)
@@ -287,77 +256,41 @@ def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _F
     if key is not None and key in trained:
         earlier = trained[key]
         return replace(earlier, method=method if earlier.error else method.take_over(earlier.method))
-    error, usage = None, Usage()
-    try:
-        with measured() as usage:
-            method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
-    except Exception as exception:
-        error = message(exception)
-        logger.warning("Method %s failed to fit. %s", method.name, error)
-        logger.debug("", exc_info=True)
-    fitted = _Fitted(method, usage, error)
+    with attempt(f"Method {method.name}: fitting") as outcome, measured() as usage:
+        method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
+    fitted = _Fitted(method, usage, outcome.error)
     if key is not None:
         trained[key] = fitted
     return fitted
 
 
-Ask = Callable[[Baseline | None, int], dict[str, np.ndarray]]
-
-
-def _task(pattern: Missingness | Molecules, split: Split) -> Ask:
-    """What is asked of a method, with a number of samples: a function whose result metrics can score."""
-    if isinstance(pattern, Molecules):
-        cells, held_out = split.molecules(pattern)
-
-        def denoise(method: Baseline, n: int) -> dict[str, np.ndarray]:
-            return {"denoised": method.denoise(cells, SEEN_SHARE, seed=split.seed), "held_out": held_out}
-
-        return denoise
-
-    sites = split.sites(pattern)
-
-    def impute(method: Baseline | None, n: int) -> dict[str, np.ndarray]:
-        if method is None:
-            return {"imputed": split.truth, "sites": sites}
-        answer = method.impute(split.test, sites, n, seed=split.seed, observed=split.observed[1])
-        if n == 1:
-            return {"imputed": answer, "sites": sites}
-        return {"imputed": answer.mean(axis=0), "sites": sites, "draws": answer[:, sites]}
-
-    return impute
-
-
 def _ask_and_score(
-    fitted: _Fitted, n_samples: Sequence[int], ask: Ask, score: Callable[[dict[str, np.ndarray]], list[dict]]
+    fitted: _Fitted,
+    task: Task,
+    split: Split,
+    n_samples: Sequence[int],
+    metrics: Sequence[Metric],
+    resamples: dict[str, int],
 ) -> list[dict[str, Any]]:
-    """Rows of one method under one pattern; the first failure ends them."""
-    if fitted.error is not None:
-        return [_costs(n_samples[0], fitted.usage, Usage()) | _failure(fitted.error)]
-    rows = []
+    """Rows of one method in one task; the first failure ends them."""
+    method, error = fitted.method, fitted.error
+    hidden = task.hide(split) if error is None else None
+    rows: list[dict[str, Any]] = []
     for n in n_samples:
         usage = Usage()
-        try:
-            with measured() as usage:
-                answer = ask(fitted.method, n)
-            scores = score(answer)
-        except Exception as exception:
-            error = message(exception)
-            name = TRUTH if fitted.method is None else fitted.method.name
-            logger.warning("Method %s failed to answer. %s", name, error)
-            logger.debug("", exc_info=True)
-            return [*rows, _costs(n, fitted.usage, usage) | _failure(error)]
-        rows += [_costs(n, fitted.usage, usage) | row for row in scores]
+        if error is None:
+            with attempt(f"Method {TRUE_CELLS if method is None else method.name}: answering") as outcome:
+                with measured() as usage:
+                    answer = task.truth(split, hidden) if method is None else task.ask(method, split, hidden, n)
+                scores = split.scores(metrics, answer, **resamples)
+            error = outcome.error
+        costs = {
+            "n_samples": n,
+            "fit_seconds": fitted.usage.seconds,
+            "impute_seconds": usage.seconds,
+            "peak_memory_mb": max(fitted.usage.peak_memory_mb, usage.peak_memory_mb),
+        }
+        if error is not None:
+            return [*rows, costs | {"metric": None, "value": np.nan, "se": np.nan, "error": error}]
+        rows += [costs | row for row in scores]
     return rows
-
-
-def _failure(error: str) -> dict[str, Any]:
-    return {"metric": None, "value": np.nan, "se": np.nan, "error": error}
-
-
-def _costs(n_samples: int, fit: Usage, answer: Usage) -> dict[str, Any]:
-    return {
-        "n_samples": n_samples,
-        "fit_seconds": fit.seconds,
-        "impute_seconds": answer.seconds,
-        "peak_memory_mb": max(fit.peak_memory_mb, answer.peak_memory_mb),
-    }

@@ -1,0 +1,39 @@
+import pandas as pd
+import pytest
+
+from sccountsdiff.cli import main
+
+
+def test_a_table_next_to_the_paper_s(heart_file, tmp_path, capsys):
+    command = ["benchmark", "paper", "heart_mcar", "--data", heart_file, "--scale", "0.001", "--metrics", "rmse"]
+    command += ["--column", "age=age_group", "--column", "batch=", "--output", tmp_path / "out"]
+    command += ["--rows", "Zero imputation", "Mean imputation"]
+    assert main([str(part) for part in command]) == 0
+    comparison = pd.read_csv(tmp_path / "out" / "comparison.csv", header=[0, 1], index_col=[0, 1])
+    assert comparison.loc[("Zero imputation", 1), ("rmse", "paper")] == 9.27
+    assert comparison.loc[("Zero imputation", 1), ("rmse", "ours")] > 0
+    assert comparison.loc[("MAGIC", 1), ("rmse", "ours")] != comparison.loc[("MAGIC", 1), ("rmse", "ours")]  # not run
+    assert "Mean imputation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--column", "age"], "--column must be COVARIATE=COLUMN, found ['age']"),
+        (["--rows", "Magic"], "rows must be some of"),
+        (["--scale", "2"], "scale must be above 0"),
+    ],
+)
+def test_errors_are_one_line(arguments, message, heart_file, tmp_path, capsys):
+    command = ["benchmark", "paper", "heart_mcar", "--data", str(heart_file), "--output", str(tmp_path / "new")]
+    assert main([*command, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_help_names_the_whole_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["benchmark", "paper", "--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: sccountsdiff benchmark paper [-h] --data FILE") and "heart_mcar_classifier" in text
