@@ -13,11 +13,8 @@ from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import NOISED, OBSERVED, guide
 from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import cell_blocks, draw, expectation_settings, make_generator
+from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw, expectation_settings, make_generator
 from sccountsdiff.model.settings import ResolvedSettings
-
-SEED = 0
-"""Of the chains behind an expectation, which has no seed of its own."""
 
 
 class DenoiseMixin(CountsDiffBase):
@@ -79,7 +76,9 @@ class DenoiseMixin(CountsDiffBase):
             for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising"):
                 cells = self.module.read(source.read(block)[1])
                 if cells["missing"].any():
-                    generators = [make_generator(self.module.device, SEED, number, k) for k in range(n_chains)]
+                    generators = [
+                        make_generator(self.module.device, EXPECTATION_SEED, number, k) for k in range(n_chains)
+                    ]
                     cells["x0"] = self._complete(cells, settings, generators)
                 x0 = cells["x0"]
                 denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)

@@ -23,6 +23,9 @@ _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that 
 N_CHAINS, N_CHAIN_STEPS = 5, 15
 """Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
 
+EXPECTATION_SEED = 0
+"""Seed of these chains: an expectation has none of its own."""
+
 ChooseSites: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From rows, counts of the model's genes and which are missing, to which are to be filled in."""
 

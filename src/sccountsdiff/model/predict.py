@@ -18,9 +18,6 @@ from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
-SEED = 0
-"""Of the chains behind an expectation, which has no seed of its own."""
-
 
 class PredictMixin(CountsDiffBase):
     """Predictive draws, expected expression and likelihood."""
@@ -170,7 +167,7 @@ class PredictMixin(CountsDiffBase):
             n_folds=n_folds,
             n_samples=n_chains,
             batch_size=batch_size,
-            seed=SEED,
+            seed=engine.EXPECTATION_SEED,
             silent=silent,
             description="Expectation",
         )
