@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
+from typing import Any
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
@@ -47,6 +48,21 @@ def check_number(name: str, value: object, *, above: float | None = None) -> Non
         raise TypeError(f"`{name}` must be a number, not {value!r}.")
     if above is not None and not above < value < math.inf:
         raise ValueError(f"`{name}` must be a finite number above {above}, not {value}.")
+
+
+def check_share(name: str, value: Any) -> None:
+    """Refuse what is no number within [0, 1].
+
+    Examples
+    --------
+    >>> check_share("eta", 1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: `eta` must be within [0, 1], not 1.5.
+    """
+    check_number(name, value)
+    if not 0 <= value <= 1:
+        raise ValueError(f"`{name}` must be within [0, 1], not {value}.")
 
 
 def keywords_of(function: Callable) -> list[str] | None:

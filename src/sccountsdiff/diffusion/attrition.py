@@ -9,6 +9,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from sccountsdiff.checks import check_share
+
 
 def max_attrition(p_t: Tensor, p_s: Tensor) -> Tensor:
     """``sigma_max = min(1, (1 - p(s)) / p(t))``: beyond it no birth probability keeps the marginals (Prop. 3.2).
@@ -85,7 +87,7 @@ class Rescale(Attrition):
     eta: float
 
     def __post_init__(self):
-        _check_share("eta", self.eta)
+        check_share("eta", self.eta)
 
     def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
         return self.eta * sigma_max
@@ -111,7 +113,7 @@ class Cap(Attrition):
     eta: float
 
     def __post_init__(self):
-        _check_share("eta", self.eta)
+        check_share("eta", self.eta)
 
     def _sigma(self, sigma_max: Tensor, step: int) -> Tensor:
         return torch.full_like(sigma_max, self.eta)
@@ -206,7 +208,7 @@ def get_attrition(attrition: float | Tensor | Attrition) -> Attrition:
     if isinstance(attrition, Attrition):
         return attrition
     if isinstance(attrition, Real):  # NumPy's numbers too
-        _check_share("attrition", attrition)
+        check_share("attrition", attrition)
         return Rescale(float(attrition))
     try:
         rates = torch.as_tensor(attrition)
@@ -215,8 +217,3 @@ def get_attrition(attrition: float | Tensor | Attrition) -> Attrition:
             f"`attrition` must be a number, a tensor of rates or an attrition schedule, not {attrition!r}."
         ) from None
     return PerStep(rates)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"`{name}` must be within [0, 1], not {value}.")

@@ -17,7 +17,7 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
 from scvi.train import Trainer
 
-from sccountsdiff.checks import check_keywords, check_number, keywords_of, whole_number
+from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, location_and_scale
 from sccountsdiff.data.splitting import split_cells
@@ -244,9 +244,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             )
         if early_stopping_patience is not None:
             early_stopping_patience = whole_number("early_stopping_patience", early_stopping_patience)
-        check_number("ema_decay", ema_decay)
-        if not 0 <= ema_decay <= 1:
-            raise ValueError(f"`ema_decay` must be within [0, 1], not {ema_decay}.")
+        check_share("ema_decay", ema_decay)
         train_size = 0.9 if train_size is None else train_size
         split = split_cells(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
         self._check_unchanged()
