@@ -17,8 +17,6 @@ FORMATS = {
 
 
 DTYPES = ["int32", "int64", "float32", "float64"]
-
-
 MEAN = {"n_steps": 1, "final": "mean"}
 
 

@@ -22,8 +22,6 @@ FORMATS = {
 
 
 DTYPES = ["int32", "int64", "float32", "float64"]
-
-
 MEAN = {"n_steps": 1, "final": "mean"}
 
 
