@@ -51,7 +51,7 @@ class Recorder:
         self.states.append(x)
 
 
-# Marginals ------------------------------------------------------------------------------------------------------------
+# Marginals ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rounding", ["random", "nearest"])
@@ -81,15 +81,7 @@ def test_marginals_hold_under_resampling(jump_length, generator, assert_follows)
     seen = Recorder()
     walk = reverse_walk(4, jump_length, n_resamples=2)
     schedule = Cosine()
-    generate(
-        exact_remainder,
-        schedule,
-        walk,
-        TRUTH,
-        attrition=Rescale(0.3),
-        generator=generator,
-        on_move=seen,
-    )
+    generate(exact_remainder, schedule, walk, TRUTH, attrition=Rescale(0.3), generator=generator, on_move=seen)
     for move, x in zip(walk, seen.states, strict=True):
         for gene, x0 in enumerate(TRUTH[0].int().tolist()):
             assert_follows(x[:, gene], stats.binom(x0, schedule.survival(move.s).item()))
@@ -203,7 +195,7 @@ def test_attrition_of_each_entry(generator):
     assert falls[: N // 2, 1].any() and not falls[N // 2 :].any() and not falls[:, [0, 2, 3]].any()
 
 
-# Observed, missing, noised --------------------------------------------------------------------------------------------
+# Observed, missing, noised ------------------------------------------------------------------------------------------
 
 
 def imputation_problem() -> tuple[torch.Tensor, torch.Tensor]:
@@ -346,7 +338,7 @@ def test_cells_may_be_stored_by_columns(generator):
     assert torch.equal(draw(*by_columns), draw(x0, status))
 
 
-# The mean -------------------------------------------------------------------------------------------------------------
+# The mean -----------------------------------------------------------------------------------------------------------
 
 
 def test_mean_in_one_step_is_the_prediction_at_the_last_time():
@@ -388,24 +380,21 @@ def test_only_the_last_draw_is_replaced_by_its_mean(walk):
 @pytest.mark.parametrize("final", ["sample", "mean"])
 def test_predictions_that_have_run_away_raise(final):
     denoise = lambda x, status, t: Prediction(torch.full_like(x, float("inf")))
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     with pytest.raises(ValueError, match="predicts a count of inf: it has run away"):
-        sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final=final)
+        generate(denoise, Cosine(), reverse_walk(1), torch.zeros(2, 3), attrition=Rescale(0.0), final=final)
 
 
 def test_other_endings_raise():
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     with pytest.raises(ValueError, match="`final` must be 'sample' or 'mean', not 'median'"):
-        sample(poisson_denoiser, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final="median")
+        generate(poisson_denoiser, Cosine(), reverse_walk(1), torch.zeros(2, 3), attrition=Rescale(0.0), final="median")
 
 
-# Time grids -----------------------------------------------------------------------------------------------------------
+# Time grids ---------------------------------------------------------------------------------------------------------
 
 
 def test_more_steps_than_the_grid_has_raise():
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     schedule = Blackout(n_grid=6)
-    sample(poisson_denoiser, schedule, reverse_walk(5), x0, status, attrition=Rescale(0.0))
+    generate(poisson_denoiser, schedule, reverse_walk(5), torch.zeros(2, 3), attrition=Rescale(0.0))
     for n_steps in (6, 7, 100):
         with pytest.raises(ValueError, match="more steps"):
-            sample(poisson_denoiser, schedule, reverse_walk(n_steps), x0, status, attrition=Rescale(0.0))
+            generate(poisson_denoiser, schedule, reverse_walk(n_steps), torch.zeros(2, 3), attrition=Rescale(0.0))
