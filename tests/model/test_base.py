@@ -23,6 +23,63 @@ def expected(trained, query, sites):
     return trained.impute(query, sites=sites, **QUICK).toarray()
 
 
+class TestProperties:
+    def test_are_those_of_the_set_up(self, trained):
+        assert trained.gene_names.tolist() == [f"gene{j}" for j in range(20)]
+        assert {key: known.tolist() for key, known in trained.categories.items()} == {"cell_type": ["B", "NK", "T"]}
+        assert trained.continuous_keys == ["age"]
+
+    def test_are_empty_without_covariates(self, plain):
+        assert plain.categories == {} and plain.continuous_keys == []
+
+    def test_are_known_without_data(self, saved, trained):
+        model = CountsDiffImputer.load(saved, adata=False, accelerator="cpu")
+        np.testing.assert_array_equal(model.gene_names, trained.gene_names)
+        assert list(model.categories) == ["cell_type"] and model.continuous_keys == ["age"]
+
+
+class TestCheckedData:
+    """What the check at set-up found is kept as long as the data is the same."""
+
+    @pytest.fixture
+    def checked(self, simulate):
+        """A model, and a function that returns what is known of its data."""
+        adata = simulate(40).adata
+        CountsDiffImputer.setup_anndata(adata)
+        model = CountsDiffImputer(adata, n_hidden=4, n_layers=1)
+        cells = model._cells(None)
+        return model, lambda: model._checked_data(model._open_counts(cells.adata), cells)
+
+    def test_is_kept(self, checked):
+        model, find = checked
+        assert find() is find() is model.adata_manager.checked_data
+        np.testing.assert_allclose(find().summary.gene_means(), model.module.denoiser.gene_means, rtol=1e-6)
+
+    def test_is_made_anew_for_other_counts(self, checked):
+        model, find = checked
+        before = find()
+        model.adata.X = model.adata.X * 2
+        after = find()
+        assert after is not before and after is find()
+        np.testing.assert_array_equal(after.summary.total, 2 * before.summary.total)
+
+    def test_knows_of_missing_entries_that_came_later(self, checked):
+        model, find = checked
+        assert not find().summary.has_missing
+        counts = model.adata.X.toarray()
+        counts[:, 3] = np.where(np.arange(40) % 2, np.nan, counts[:, 3])
+        model.adata.X = counts
+        assert find().summary.has_missing
+
+    def test_is_made_where_a_model_has_none(self, checked):
+        model, find = checked
+        before = find()
+        del model.adata_manager.checked_data
+        after = find()
+        assert after.fingerprint == before.fingerprint
+        np.testing.assert_array_equal(after.summary.total, before.summary.total)
+
+
 class TestGenes:
     def test_may_stand_in_any_order(self, trained, query, sites, expected):
         order = np.random.default_rng(0).permutation(20)

@@ -6,6 +6,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from scvi import settings as scvi_settings
+
+from sccountsdiff.diffusion import NOISED, Blackout
+from sccountsdiff.model.engine import (
+    N_CHAIN_STEPS,
+    N_CHAINS,
+    choose_batch_size,
+    choose_seed,
+    every_entry,
+    expectation_settings,
+    fill,
+    make_generator,
+)
+from sccountsdiff.model.settings import SamplingSettings
+from sccountsdiff.module import CountsDiffModule
 
 FORMATS = {
     "dense": np.asarray,
@@ -14,10 +29,118 @@ FORMATS = {
     "csc_matrix": sp.csc_matrix,
     "csc_array": sp.csc_array,
 }
-
-
 DTYPES = ["int32", "int64", "float32", "float64"]
 MEAN = {"n_steps": 1, "final": "mean"}
+
+
+class TestFill:
+    @pytest.fixture
+    def filled(self, trained, query, sites):
+        """``fill`` of the trained model: the entries named by ``sites``, in blocks of 16."""
+        source = trained._source(query)
+
+        def _filled(rows=np.arange(50), choose=lambda rows, counts, missing: sites[rows], **kwargs):
+            settings = SamplingSettings(n_steps=2).resolve(trained.module)
+            options = {"seed": 0, "n_samples": 2, "batch_size": 16, "silent": True} | kwargs
+            return list(fill(trained.module, source, rows, choose, settings, **options))
+
+        return _filled
+
+    def test_blocks_hold_counts_sites_and_draws(self, filled, query, sites):
+        blocks = filled()
+        assert [len(block.counts) for block in blocks] == [16, 16, 16, 2]
+        np.testing.assert_array_equal(np.concatenate([block.counts for block in blocks]), query.X.toarray())
+        np.testing.assert_array_equal(np.concatenate([block.sites for block in blocks]), sites)
+        for block in blocks:
+            assert block.draws.shape == (2, block.sites.sum())
+            assert (block.draws == np.rint(block.draws)).all()
+
+    @pytest.mark.parametrize("n_folds", [1, 3])
+    @pytest.mark.parametrize("rows", [range(16, 32), [*range(32, 48), *range(16)], range(48, 50)], ids=str)
+    def test_whole_blocks_are_the_same_whichever_others_are_asked_for(self, filled, n_folds, rows):
+        everything = filled(n_folds=n_folds)
+        for block, number in zip(
+            filled(np.sort(rows), n_folds=n_folds), sorted({row // 16 for row in rows}), strict=True
+        ):
+            np.testing.assert_array_equal(block.draws, everything[number].draws)
+
+    def test_nothing_to_fill_in(self, filled):
+        for block in filled(choose=lambda rows, counts, missing: np.zeros(missing.shape, dtype=bool)):
+            assert block.draws.shape == (2, 0)
+
+    def test_every_entry_is_drawn_once_over_the_folds(self, filled, spy):
+        filled(choose=every_entry, n_folds=4, n_samples=1, batch_size=50)
+        assert len(spy) == 4
+        np.testing.assert_array_equal(sum(status == NOISED for status in spy), 1)
+
+    def test_sites_are_chosen_from_what_is_read(self, filled, query):
+        asked = []
+
+        def choose(rows, counts, missing):
+            asked.extend(rows)
+            np.testing.assert_array_equal(counts, query.X.toarray()[rows])
+            assert not missing.any()
+            return counts == 0
+
+        filled(np.array([3, 20, 21, 49]), choose)
+        assert asked == [3, 20, 21, 49]
+
+
+class TestChoices:
+    def test_generators_are_those_of_their_keys(self):
+        keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 2), (0, 2, 1)]
+        draw = lambda key: torch.rand(3, generator=make_generator(torch.device("cpu"), *key)).tolist()
+        numbers = [draw(key) for key in keys]
+        assert numbers == [draw(key) for key in keys]
+        assert len({tuple(some) for some in numbers}) == len(keys)
+
+    def test_batch_size(self, monkeypatch):
+        assert choose_batch_size(7) == 7
+        monkeypatch.setattr(scvi_settings, "batch_size", 33)
+        assert choose_batch_size(None) == 33
+        with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, not 0"):
+            choose_batch_size(0)
+
+    def test_seed(self, seeded):
+        assert choose_seed(np.int64(5)) == 5 and choose_seed(0) == 0
+        drawn = []
+        for seed in (4, 4, 5):
+            with seeded(seed):
+                drawn.append(choose_seed(None))
+        assert drawn[0] == drawn[1] != drawn[2]
+
+    def test_expectations_take_one_pass_where_the_model_allows(self):
+        small = {"n_categories": [2], "backbone_kwargs": {"n_hidden": 4, "n_layers": 1}}
+        settings, n_chains = expectation_settings(CountsDiffModule(np.ones(5), **small), 2.0)
+        assert settings.is_deterministic and n_chains == 1
+        assert settings.guidance == 2 and settings.known == "clean"
+        for schedule, n_steps in (("cosine", N_CHAIN_STEPS), (Blackout(n_grid=5), 4)):
+            paper = CountsDiffModule(np.ones(5), schedule=schedule, observed_training=False, **small)
+            settings, n_chains = expectation_settings(paper, 1.0)
+            assert (settings.n_steps, settings.final, settings.known) == (n_steps, "mean", "noised")
+            assert n_chains == N_CHAINS
+
+
+class TestIndices:
+    @pytest.mark.parametrize("indices", [slice(None, None, -7), [5, 5, 2, 5], [-1, 0, -50], np.arange(50) % 7 == 0])
+    def test_come_back_in_the_order_asked_for(self, impute, query, sites, indices):
+        rows = np.arange(50)[indices]
+        mean = impute(query, sites=sites, **MEAN).toarray()
+        np.testing.assert_allclose(impute(query, indices, sites=sites, **MEAN).toarray(), mean[rows], rtol=1e-5)
+        draws = impute(query, indices, sites=sites, return_mean=False)
+        assert draws.shape == (2, len(rows), query.n_vars)
+        np.testing.assert_array_equal(draws[0][~sites[rows]], query.X.toarray()[rows][~sites[rows]])
+
+    def test_may_be_names(self, impute, query, sites):
+        by_position = impute(query, [4, 40, 4], sites=sites, return_mean=False)
+        by_name = impute(query, ["cell4", "cell40", "cell4"], sites=sites, return_mean=False)
+        np.testing.assert_array_equal(by_name, by_position)
+
+    @pytest.mark.parametrize("indices", [[], [50], ["cell50"], np.ones(49, dtype=bool), 3])
+    def test_refuses_cells_that_are_not_there_before_any_work(self, impute, query, spy, indices):
+        with pytest.raises((ValueError, IndexError, KeyError), match="`indices`"):
+            impute(query, indices)
+        assert not spy
 
 
 class TestRepeatability:

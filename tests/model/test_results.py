@@ -16,7 +16,7 @@ import sccountsdiff
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import sample
 from sccountsdiff.model.engine import fill
-from sccountsdiff.model.results import RowCollector, layer_summaries
+from sccountsdiff.model.results import RowCollector, as_dtype, check_key, count_dtype_of, layer_summaries, with_values
 
 
 def collect(matrix, is_sparse, n_rows=7, order=None):
@@ -56,7 +56,66 @@ def test_nothing_is_held_twice(share):
     assert peak < 1.3 * (result.data.nbytes + result.indices.nbytes)
 
 
+class TestTypes:
+    @pytest.mark.parametrize(
+        ("of_counts", "expected"),
+        [
+            ("bool", "float32"),
+            ("uint8", "int32"),
+            ("int16", "int32"),
+            ("int32", "int32"),
+            ("uint64", "uint64"),
+            ("float16", "float32"),
+            ("float32", "float32"),
+            ("float64", "float64"),
+        ],
+    )
+    def test_are_those_of_the_counts_unless_draws_may_not_fit(self, of_counts, expected):
+        assert count_dtype_of(np.dtype(of_counts)) == expected
+
+    def test_draws_that_do_not_fit_are_refused(self):
+        draws = np.array([3.0, 2.0**31])
+        np.testing.assert_array_equal(as_dtype(draws, np.dtype("int64")), [3, 2**31])
+        with pytest.raises(ValueError, match=r"A draw of 2\.14748e\+09 does not fit into the type of .* int32"):
+            as_dtype(draws, np.dtype("int32"))
+        assert as_dtype(draws[:0], np.dtype("int32")).dtype == "int32"
+
+    def test_values_are_put_into_a_copy(self):
+        block = np.array([[1, 2**40 + 1], [3, 4]])
+        places = (np.array([0, 1]), np.array([0, 1]))
+        out = with_values(block, places, np.array([7.0, 8.0]), np.dtype("int64"))
+        np.testing.assert_array_equal(out, [[7, 2**40 + 1], [3, 8]])
+        np.testing.assert_array_equal(block, [[1, 2**40 + 1], [3, 4]])
+
+
+class TestKeys:
+    @pytest.mark.parametrize(("key", "suffixes"), [("raw", [""]), ("ra", ["", "w"]), ("r", ["", "_sd", "aw"])])
+    def test_that_would_overwrite_what_is_read_are_refused(self, key, suffixes):
+        with pytest.raises(ValueError, match=rf"`key_added='{key}'` would overwrite adata.layers\['raw'\], .* counts"):
+            check_key(key, suffixes, {"the counts": "raw", "their mask": None})
+
+    def test_others_are_fine(self):
+        check_key("imputed", ["", "_sd"], {"the counts": "raw", "their mask": None})
+        for key in (None, 7, "", b"x"):
+            with pytest.raises(ValueError, match="`key_added` must be the name of a layer or None, not "):
+                check_key(key, [""], {})
+
+
 class TestSummaries:
+    def test_of_one_draw_is_the_draw(self):
+        layers = layer_summaries(1, [], np.dtype("int32"), np.dtype("float64"))
+        assert list(layers) == [""]
+        dtype, summarise = layers[""]
+        assert dtype == "int32" and summarise(np.array([[3.0, 4.0]])).tolist() == [3, 4]
+
+    def test_names_and_types_of_several(self):
+        layers = layer_summaries(4, [0.1, 0.25], np.dtype("int32"), np.dtype("float64"))
+        types = {suffix: dtype.name for suffix, (dtype, _) in layers.items()}
+        assert types == {"": "float64", "_sd": "float32", "_q0.1": "int32", "_q0.25": "int32"}
+        draws = np.array([[1.0], [2.0], [3.0], [6.0]])
+        found = {suffix: float(summarise(draws)[0]) for suffix, (_, summarise) in layers.items()}
+        assert found == pytest.approx({"": 3.0, "_sd": np.std([1, 2, 3, 6], ddof=1), "_q0.1": 1.0, "_q0.25": 1.0})
+
     def test_summaries_are_those_of_the_draws(self, model, sites, dense):
         kwargs = {"sites": sites, "n_samples": 7, "n_steps": 3, "seed": 3, "silent": True}
         draws = model.impute(return_mean=False, key_added="d", quantiles=[0.1, 0.5], **kwargs)
@@ -128,6 +187,11 @@ class TestSummaries:
 
 
 class TestWhatIsWritten:
+    def test_nothing_with_indices(self, model, sites, assert_unchanged):
+        before = model.adata.copy()
+        model.impute(indices=np.arange(50), sites=sites, n_samples=2, n_steps=2, silent=True)
+        assert_unchanged(model.adata, before)
+
     def test_nothing_but_the_keys_that_are_documented(self, model, sites, assert_unchanged):
         model.adata.layers["other"] = model.adata.X.copy()
         model.adata.obsm["X_pca"] = np.ones((50, 2))

@@ -10,9 +10,49 @@ import scipy.sparse as sp
 
 import sccountsdiff.data.source
 from sccountsdiff.diffusion import NOISED, OBSERVED
+from sccountsdiff.model.sites import default_sites, missing_entries, named_sites, zeros
 
 QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
 MEAN = {"n_steps": 1, "final": "mean"}
+
+
+class TestDefaults:
+    """What is filled in if nothing is named."""
+
+    rows, counts = np.arange(2), np.array([[0.0, 2.0], [np.nan, 0.0]])
+    missing = np.array([[False, True], [True, False]])
+
+    def test_what_is_missing_in_one_fold(self, caplog):
+        with caplog.at_level("INFO", "sccountsdiff"):
+            choose, n_folds = default_sites(has_missing=True, n_folds=7)
+        assert choose is missing_entries and n_folds == 1 and not caplog.text
+        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), self.missing)
+
+    def test_else_the_zeros_in_folds_and_this_is_said(self, caplog):
+        with caplog.at_level("INFO", "sccountsdiff"):
+            choose, n_folds = default_sites(has_missing=False, n_folds=7)
+        assert choose is zeros and n_folds == 7
+        assert "No count is marked as missing: imputing all zeros, in 7 folds." in caplog.text
+        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), [[True, False], [False, True]])
+
+
+class TestNamedSites:
+    @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+    @pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
+    def test_are_those_of_the_rows_in_the_order_of_the_model_s_genes(self, trained, query, sites, make, dtype):
+        order = np.random.default_rng(0).permutation(20)
+        other = query[:, order].copy()
+        choose = named_sites(make(sites[:, order].astype(dtype)), other, trained._source(other))
+        rows = np.array([3, 17, 49])
+        found = choose(rows, None, None)
+        assert found.dtype == bool
+        np.testing.assert_array_equal(found, sites[rows])
+
+    def test_every_entry_is_checked_whichever_rows_are_asked_for(self, trained, query, sites):
+        asked = sites.astype(np.float32)
+        asked[31, 7] = 3
+        with pytest.raises(ValueError, match=r"sites holds 3\.0 in cell 31, gene 7: .*\(True = fill in\)"):
+            named_sites(asked, query, trained._source(query))
 
 
 class TestSites:
@@ -101,9 +141,9 @@ class TestZeros:
         assert max(abs(size - n * p) for size in sizes) <= 4 * np.sqrt(n * p * (1 - p))
 
     def test_one_pass_mean_does_not_depend_on_where_the_zeros_are_marked(self, impute, query):
-        zeros = query.X.toarray() == 0
+        is_zero = query.X.toarray() == 0
         np.testing.assert_array_equal(
-            impute(query, n_folds=1, **MEAN).toarray(), impute(query, sites=zeros, **MEAN).toarray()
+            impute(query, n_folds=1, **MEAN).toarray(), impute(query, sites=is_zero, **MEAN).toarray()
         )
 
 
