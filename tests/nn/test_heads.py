@@ -184,10 +184,11 @@ def test_a_head_must_predict():
         get_head(Empty)
 
 
-def test_a_registered_head_trains_imputes_and_is_saved(simulate, train, tmp_path):
-    register_head("capped, for a test")(Capped)
+@pytest.mark.parametrize("head", ["capped, for a test", Capped, Capped()], ids=["name", "class", "object"])
+def test_a_head_of_one_s_own_trains_imputes_and_is_saved(simulate, train, tmp_path, head):
+    assert register_head("capped, for a test")(Capped) is Capped
     adata = simulate(40).adata
-    model = train(adata, 2, model_kwargs={"head": "capped, for a test"})
+    model = train(adata, 1, model_kwargs={"head": head})
     assert isinstance(model.module.denoiser.head, Capped)
     assert np.isfinite(model.history["train_loss"].to_numpy(dtype=float)).all()
     quick = {"n_samples": 2, "n_steps": 3, "n_folds": 2, "seed": 0, "silent": True}
