@@ -264,7 +264,7 @@ class TestMissing:
 
 
 class TestTraining:
-    def test_without_observed_training_known_counts_are_noised(self, simulate, train):
+    def test_without_observed_training_observed_counts_are_noised(self, simulate, train):
         model = train(simulate(40).adata, 1, model_kwargs={"observed_training": False})
         with pytest.raises(ValueError, match=r"observed_training=False.*known='noised'"):
             model.impute(known="clean", silent=True)
@@ -273,7 +273,7 @@ class TestTraining:
         assert (result.data == np.rint(result.data)).all()
         np.testing.assert_array_equal(model.impute(**quick).toarray(), result.toarray())  # the default
         assert model.adata.uns["sccountsdiff"]["imputed"]["known"] == "noised"
-        assert model.generate(3, n_steps=1, silent=True).shape == (3, 20)  # where nothing is known, one step is fine
+        assert model.generate(3, n_steps=1, silent=True).shape == (3, 20)  # where nothing is observed, one step is fine
 
     @pytest.mark.parametrize("schedule", ["cosine", "fisher", "blackout"])
     @pytest.mark.parametrize("head", ["nb", "poisson", "softplus"])
