@@ -1,13 +1,16 @@
-"""One training draw: what is noised, what is known, what counts in the loss."""
+"""A minibatch is read, noised, predicted, and what is noised counts in the loss."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine, Prediction, count_loss, nb_loss
-from sccountsdiff.module import LAST_TIME_SHARE, NOTHING_KNOWN_SHARE, OBSERVED_KEY, CountsDiffModule
+from sccountsdiff.data.missing import OBSERVED_KEY
+from sccountsdiff.diffusion import NOISED, OBSERVED, Fisher, Prediction, count_loss, draw_noised, nb_loss
+from sccountsdiff.module import CountsDiffModule
 
 N_GENES = 12
 
@@ -29,7 +32,7 @@ def draw(module, batch, seed=0):
 
 
 class TestRead:
-    def test_nan_and_mask_are_absent_and_zero(self):
+    def test_nan_and_mask_are_missing_and_zero(self):
         x = torch.tensor([[1.0, torch.nan, 3.0, 0.0]])
         observed = torch.tensor([[1.0, 1.0, 0.0, 1.0]])
         module = CountsDiffModule(np.ones(4), backbone_kwargs={"n_hidden": 4})
@@ -38,7 +41,7 @@ class TestRead:
         assert cells["x0"].tolist() == [[1, 0, 0, 0]]
         assert cells["categories"].shape == (1, 0) and cells["continuous"].shape == (1, 0)
 
-    def test_zeros_of_expressed_genes_are_absent_if_asked_for(self):
+    def test_zeros_of_expressed_genes_are_missing_if_asked_for(self):
         module = CountsDiffModule(
             np.ones(3),
             n_categories=[5, 2],
@@ -72,78 +75,39 @@ class TestRead:
         finally:
             torch.set_default_dtype(torch.float32)
         assert {value.dtype for value in module.parameters()} == {torch.float32}
-        assert {out[key].dtype for key in ("xt", "status", "y", "continuous")} == {torch.float32}
+        assert {value.dtype for value in vars(out["noised"]).values()} == {torch.float32}
+        assert out["continuous"].dtype == torch.float32
         assert loss.dtype == torch.float32 and loss.isfinite()
 
 
 class TestForwardProcess:
-    def test_nothing_but_noised_entries_change(self):
-        cells, out = draw(make(), tensors())
-        known = out["status"] == OBSERVED
-        assert torch.equal(out["xt"][known], cells["x0"][known])
-        assert torch.equal(out["xt"] + out["y"], cells["x0"])
-        assert (out["y"] >= 0).all() and (out["y"][known] == 0).all()
+    @pytest.mark.parametrize("observed_training", [False, True])
+    def test_is_that_of_the_mathematics(self, observed_training):
+        """The same random numbers, with the schedule of the module and what is missing in the batch."""
+        module, batch = make(observed_training=observed_training, schedule="fisher"), tensors()
+        batch["X"][::3, 1] = torch.nan
+        cells, out = draw(module, batch)
+        expected = draw_noised(
+            cells["x0"],
+            Fisher(),
+            missing=batch["X"].isnan(),
+            show_observed=observed_training,
+            generator=torch.Generator().manual_seed(0),
+        )
+        for name, value in vars(expected).items():
+            assert torch.equal(value, getattr(out["noised"], name)), name
 
-    def test_absent_entries_are_neither_known_nor_noised(self):
-        batch = tensors()
-        missing = torch.rand(batch["X"].shape, generator=torch.Generator().manual_seed(1)) < 0.2
-        batch["X"][missing] = torch.nan
-        _, out = draw(make(), batch)
-        assert torch.equal(out["status"] == MISSING, missing)
-        assert (out["xt"][missing] == 0).all() and (out["y"][missing] == 0).all()
-
-    def test_survivors_are_binomial(self):
-        """Standardised by Bin(x0, p(t)), the survivors have mean 0 and variance 1."""
-        module = make(observed_training=False)
-        batch = {"X": torch.full((4000, N_GENES), 40.0)}
-        _, out = draw(module, batch)
-        inside = (out["t"] > 0.1) & (out["t"] < 0.9)
-        p = torch.cos(torch.pi / 2 * out["t"][inside]) ** 2
-        z = (out["xt"][inside] - 40 * p[:, None]) / (40 * p * (1 - p)).sqrt()[:, None]
-        n = z.numel()
-        assert abs(z.mean()) < 4 / n**0.5
-        assert abs(z.var() - 1) < 4 * (2 / n) ** 0.5 + 0.01  # kurtosis of a binomial is at most slightly above 3
-
-    def test_times_are_spread_evenly(self):
-        _, out = draw(make(observed_training=False), tensors(1000))
-        assert torch.equal((out["t"] * 1000).floor().sort().values, torch.arange(1000.0))
-        torch.testing.assert_close(out["weight"], torch.pi / 2 * torch.sin(torch.pi * out["t"]), atol=1e-4, rtol=1e-4)
-        assert out["weight"].mean() == pytest.approx(1, abs=0.01)
-
-    def test_time_is_never_rounded_unless_on_a_grid(self):
-        _, out = draw(make(observed_training=False), tensors(1000))
-        assert len(out["t"].unique()) == 1000
-        _, out = draw(make(observed_training=False, schedule=Cosine(n_grid=5)), tensors(1000))
-        assert set(out["t"].tolist()) == {np.float32(1e-4).item(), 0.25, 0.5, 0.75, 1.0}
-
-    def test_shares_of_known_entries_and_of_the_last_time(self):
-        n = 4000
-        _, out = draw(make(), tensors(n))
-        last = (out["t"] == 1).float().mean()
-        assert abs(last - LAST_TIME_SHARE) < 4 * (LAST_TIME_SHARE * (1 - LAST_TIME_SHARE) / n) ** 0.5
-        assert (out["weight"][out["t"] == 1] == 1).all()
-        assert (out["xt"][(out["status"] == NOISED) & (out["t"] == 1)[:, None]] == 0).all()
-        share = (out["status"] == OBSERVED).float().mean(1)
-        # Nothing is known of 15 %, and of those with a uniform share s that happens to leave none: (1 - s)^12.
-        nothing = NOTHING_KNOWN_SHARE + (1 - NOTHING_KNOWN_SHARE) / (N_GENES + 1)
-        assert abs((share == 0).float().mean() - nothing) < 4 * (nothing * (1 - nothing) / n) ** 0.5
-        mean = (1 - NOTHING_KNOWN_SHARE) / 2
-        assert abs(share.mean() - mean) < 4 * float(share.std()) / n**0.5
-
-    def test_without_observed_training_nothing_is_known(self):
-        _, out = draw(make(observed_training=False), tensors())
-        assert (out["status"] == NOISED).all()
+    def test_generator_decides(self):
+        module, batch = make(), tensors()
+        first, second, other = (draw(module, batch, seed)[1] for seed in (0, 0, 1))
+        assert torch.equal(first["null"], second["null"]) and not torch.equal(first["null"], other["null"])
+        assert torch.equal(first["noised"].xt, second["noised"].xt)
+        assert not torch.equal(first["noised"].xt, other["noised"].xt)
 
     def test_share_of_cells_without_covariates(self):
         _, out = draw(make(p_uncond=0.3), tensors(4000))
         assert abs(out["null"].float().mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
         assert not draw(make(p_uncond=0.0), tensors())[1]["null"].any()
-
-    def test_generator_decides(self):
-        module, batch = make(), tensors()
-        first, second, other = (draw(module, batch, seed)[1] for seed in (0, 0, 1))
-        assert all(torch.equal(first[key], second[key]) for key in first)
-        assert not torch.equal(first["xt"], other["xt"])
 
 
 class TestLoss:
@@ -151,44 +115,37 @@ class TestLoss:
         module, batch = make(), tensors(50)
         batch["X"][::3, 1] = torch.nan
         _, out = draw(module, batch)
-        shape = out["y"].shape
+        noised = out["noised"]
+        shape = noised.y.shape
         generator = torch.Generator().manual_seed(1)
         prediction = Prediction(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator))
         total = weight = 0.0
         for i, j in np.ndindex(*shape):
-            if out["status"][i, j] == NOISED:
-                y, log_mean, log_theta = out["y"][i, j], prediction.log_mean[i, j], prediction.log_dispersion[i, j]
-                total += out["weight"][i] * (count_loss(y, log_mean) + nb_loss(y, log_mean, log_theta))
+            if noised.status[i, j] == NOISED:
+                y, log_mean, log_theta = noised.y[i, j], prediction.log_mean[i, j], prediction.log_dispersion[i, j]
+                total += noised.weight[i] * (count_loss(y, log_mean) + nb_loss(y, log_mean, log_theta))
                 weight += 1
         loss = module.loss(batch, out, {"prediction": prediction}).loss
         torch.testing.assert_close(loss, total / weight)
 
-    def test_the_dispersion_does_not_move_the_mean(self):
-        module, batch = make(), tensors(20)
-        _, out = draw(module, batch)
-        grads = []
-        for log_dispersion in (None, torch.zeros_like(out["y"])):
-            log_mean = torch.zeros_like(out["y"], requires_grad=True)
-            module.loss(batch, out, {"prediction": Prediction(log_mean, log_dispersion)}).loss.backward()
-            grads.append(log_mean.grad)
-        torch.testing.assert_close(*grads)
-
     def test_a_batch_without_noised_entries_costs_nothing(self):
         module, batch = make(), tensors(4)
         _, out = draw(module, batch)
-        out["status"] = torch.full_like(out["status"], OBSERVED)
-        loss = module.loss(batch, out, {"prediction": Prediction(torch.zeros_like(out["y"]))}).loss
+        noised = out["noised"]
+        nothing = dataclasses.replace(noised, status=torch.full_like(noised.status, OBSERVED))
+        prediction = Prediction(torch.zeros_like(noised.y), torch.zeros_like(noised.y))
+        loss = module.loss(batch, out | {"noised": nothing}, {"prediction": prediction}).loss
         assert loss == 0
 
-    def test_depends_on_absent_entries_in_no_way(self):
+    def test_depends_on_missing_entries_in_no_way(self):
         module, batch = make(), tensors(50)
-        seen = torch.ones_like(batch["X"])
-        seen[:, ::4] = 0
+        observed = torch.ones_like(batch["X"])
+        observed[:, ::4] = 0
         losses = []
         for value in (0.0, 50.0):
-            x = torch.where(seen == 0, value, batch["X"])
+            x = torch.where(observed == 0, value, batch["X"])
             generator = torch.Generator().manual_seed(0)
-            losses.append(module({"X": x, OBSERVED_KEY: seen}, inference_kwargs={"generator": generator})[2].loss)
+            losses.append(module({"X": x, OBSERVED_KEY: observed}, inference_kwargs={"generator": generator})[2].loss)
         assert losses[0] == losses[1]
 
 

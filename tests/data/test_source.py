@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from sccountsdiff.data.source import Cells, CellSource, find_cells, make_source, match_genes
+from sccountsdiff.data.missing import OBSERVED_KEY
+from sccountsdiff.data.source import Cells, find_cells, make_source, match_genes, open_counts
 
 GENES = ["a", "b", "c", "d"]
 FORMATS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array]
@@ -29,8 +30,8 @@ def adata():
     return data
 
 
-def source_of(adata, **kwargs):
-    return make_source(find_cells(adata), GENES, **kwargs)
+def source_of(adata, layer=None, mask_layer=None, **kwargs):
+    return make_source(find_cells(adata), open_counts(adata, layer, mask_layer), GENES, **kwargs)
 
 
 class TestSource:
@@ -41,10 +42,10 @@ class TestSource:
         dense[3, 1] = 2**40 + 1
         adata.X = make(dense)
         rows = np.asarray(rows)
-        counts, tensors = source_of(adata).read(rows, "observed")
+        counts, tensors = source_of(adata).read(rows)
         assert isinstance(counts, np.ndarray) and counts.dtype == np.int64
         np.testing.assert_array_equal(counts, dense[rows])
-        assert tensors["X"].dtype == torch.float32 and "observed" not in tensors
+        assert tensors["X"].dtype == torch.float32 and OBSERVED_KEY not in tensors
         np.testing.assert_array_equal(tensors["X"], dense[rows].astype(np.float32))
 
     @pytest.mark.parametrize("make", FORMATS)
@@ -55,17 +56,17 @@ class TestSource:
         )
         more.var_names = names
         source = source_of(more, mask_layer="seen")
-        counts, tensors = source.read(np.array([2, 5]), "observed")
+        counts, tensors = source.read(np.array([2, 5]))
         np.testing.assert_array_equal(counts, np.arange(54).reshape(9, 6)[[2, 5]])
         expected = np.arange(54).reshape(9, 6)[[2, 5]][:, [2, 5, 3, 1]]
         np.testing.assert_array_equal(tensors["X"], expected)
-        np.testing.assert_array_equal(tensors["observed"], expected % 2)
+        np.testing.assert_array_equal(tensors[OBSERVED_KEY], expected % 2)
         assert source.n_cells == 9
         np.testing.assert_array_equal(source.select(counts), expected)
 
     def test_covariates_belong_to_their_rows(self, adata):
         source = source_of(adata, categories={"kind": np.array(["y", "x"])}, continuous_keys=["age"])
-        _, tensors = source.read(np.array([1, 2, 7]), "observed")
+        _, tensors = source.read(np.array([1, 2, 7]))
         assert tensors["extra_categorical_covs"].tolist() == [[0], [1], [0]]
         assert tensors["extra_continuous_covs"].tolist() == [[1], [2], [7]]
 
@@ -73,6 +74,7 @@ class TestSource:
         elsewhere = pd.DataFrame({"kind": ["x"] * 9, "age": np.arange(9) + 100}, index=adata.obs_names)
         source = make_source(
             Cells(adata, elsewhere, elsewhere),
+            open_counts(adata, None, None),
             GENES,
             categories={"kind": np.array(["y", "x"])},
             continuous_keys=["age"],
@@ -82,16 +84,8 @@ class TestSource:
 
     def test_continuous_covariates_are_not_rounded(self, adata):
         adata.obs["time"] = 1.7e9 + np.arange(9)
-        _, tensors = source_of(adata, continuous_keys=["time"]).read(np.array([1, 2, 7]), "observed")
+        _, tensors = source_of(adata, continuous_keys=["time"]).read(np.array([1, 2, 7]))
         assert (tensors["extra_continuous_covs"] - 1.7e9).tolist() == [[1], [2], [7]]
-
-    def test_a_mask_that_is_not_there_means_observed_and_this_is_said(self, adata):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert source_of(adata, mask_layer="seen").mask is not None
-        del adata.layers["seen"]
-        with pytest.warns(UserWarning, match="set up with mask_layer='seen', which these data do not have"):
-            assert source_of(adata, mask_layer="seen").mask is None
 
     @pytest.mark.parametrize("make", [sp.csc_matrix, sp.csc_array])
     def test_sparse_matrices_are_read_by_rows_and_left_as_they_are(self, adata, make):
@@ -99,7 +93,7 @@ class TestSource:
         adata.X, adata.layers["seen"] = make(dense), make(adata.layers["seen"])
         before = adata.X, adata.layers["seen"]
         source = source_of(adata, mask_layer="seen")
-        assert source.counts.format == source.mask.format == "csr"
+        assert source.counts.format == source.matrix.mask.format == "csr"
         assert adata.X is before[0] and adata.layers["seen"] is before[1]
         np.testing.assert_array_equal(source.counts.toarray(), dense)
 
@@ -115,34 +109,94 @@ class TestSource:
         assert any("adata.X is stored by columns (CSC) in a file" in m for m in messages) == (make is sp.csc_matrix)
         backed.file.close()
 
-    def test_cells_that_will_not_be_read_are_not_checked(self, adata):
-        adata.X = adata.X.astype(np.float32)
-        adata.X[4, 2] = 0.5
-        source_of(adata, rows=np.array([0, 3, 5]))
-        for rows in (np.array([0, 4]), np.arange(9), None):
-            with pytest.raises(ValueError, match=r"non-integer entry; the first is 0\.5 in cell 'cell4' \(row 4\)"):
-                source_of(adata, rows=rows)
-
-    @pytest.mark.parametrize("part", ["mask", "categories", "continuous"])
-    def test_parts_of_other_lengths_are_refused(self, part):
-        parts = {"mask": np.ones((9, 4), dtype=bool), "categories": np.zeros((9, 1)), "continuous": np.zeros((9, 1))}
-        CellSource(np.ones((9, 4)), np.arange(4), **parts)
-        with pytest.raises(ValueError, match=f"{part} has 8 rows for 9 cells"):
-            CellSource(np.ones((9, 4)), np.arange(4), **(parts | {part: parts[part][1:]}))
+    def test_covariates_of_cells_that_will_not_be_read_are_not_checked(self, adata):
+        adata.obs.loc["cell4", ["kind", "age"]] = [None, np.nan]
+        kwargs = {"categories": {"kind": np.array(["y", "x"])}, "continuous_keys": ["age"]}
+        source = source_of(adata, rows=np.array([0, 3, 5]), **kwargs)
+        assert source.categories[[0, 3, 5], 0].tolist() == [1, 0, 0]
+        assert source.continuous[[0, 3, 5], 0].tolist() == [0, 3, 5]
+        for rows in (np.array([0, 4]), None):
+            with pytest.raises(ValueError, match="'kind'. is missing in 1 of "):
+                source_of(adata, rows=rows, **kwargs)
 
     def test_what_is_wrong_is_named(self, adata):
         with pytest.raises(KeyError, match="'counts', which the model reads, is not in adata.layers, which has 'seen'"):
             source_of(adata, layer="counts")
+        with pytest.raises(KeyError, match="mask_layer='sen' is not in adata.layers, which has 'seen'"):
+            source_of(adata, mask_layer="sen")
         with pytest.raises(KeyError, match="'donor' not in adata.obs, which has 'kind', 'age'"):
             source_of(adata, categories={"donor": np.array(["1"])})
         with pytest.raises(ValueError, match="'kind'.*is not numeric"):
             source_of(adata, continuous_keys=["kind"])
+
+    @pytest.mark.parametrize("make", FORMATS)
+    def test_missing_entries_are_found_among_the_cells_and_genes_of_the_model(self, adata, make):
+        counts = np.hstack([adata.X, np.full((9, 1), np.nan)])  # a gene that the model does not have
+        mask = np.hstack([np.ones((9, 4), dtype=bool), np.zeros((9, 1), dtype=bool)])
+        counts[4, 2], mask[6, 1] = np.nan, False
+        more = ad.AnnData(make(counts), obs=adata.obs, layers={"seen": make(mask)})
+        more.var_names = [*GENES, "other"]
+        by_nan, by_both = source_of(more), source_of(more, mask_layer="seen")
+        for rows, nan, both in ((range(9), 1, 1), ([0, 1], 0, 0), ([3, 4], 1, 1), ([5, 6], 0, 1)):
+            assert by_nan.any_missing(np.asarray(rows)) == nan
+            assert by_both.any_missing(np.asarray(rows)) == both
+
+
+class TestCountMatrix:
+    def test_cells_that_are_not_asked_for_are_not_checked(self, adata):
+        adata.X = adata.X.astype(np.float32)
+        adata.X[4, 2] = 0.5
+        matrix = open_counts(adata, None, None)
+        matrix.check(np.array([0, 3, 5]))
+        for rows in (np.array([0, 4]), np.arange(9), None):
+            with pytest.raises(ValueError, match=r"non-integer entry; the first is 0\.5 in cell 'cell4' \(row 4\)"):
+                matrix.check(rows)
+        with pytest.raises(ValueError, match=r"non-integer entry; the first is 0\.5 in cell 'cell4' \(row 4\)"):
+            matrix.summarise()
+
+    @pytest.mark.parametrize("make", FORMATS)
+    def test_every_block_is_checked_as_it_is_read(self, adata, make):
+        counts = adata.X.astype(np.float32)
+        counts[4, 2] = 0.5
+        adata.X = make(counts)
+        matrix = open_counts(adata, None, None)
+        np.testing.assert_array_equal(matrix.read(np.array([0, 3, 8])), counts[[0, 3, 8]])
+        with pytest.raises(ValueError, match=r"the first is 0\.5 in cell 'cell4' \(row 4\), gene 'c' \(column 2\)"):
+            matrix.read(np.array([3, 4, 7]))
+
+    @pytest.mark.parametrize("make", FORMATS)
+    def test_what_is_read_is_never_a_view_of_the_data(self, adata, make):
+        before = adata.X.copy()
+        adata.X = make(before.copy())
+        open_counts(adata, None, None).read(np.arange(9))[:] = -1
+        np.testing.assert_array_equal(adata.X.toarray() if sp.issparse(adata.X) else adata.X, before)
+
+    def test_counts_and_mask_are_both_checked_and_both_recognised(self, adata):
+        matrix = open_counts(adata, None, "seen")
+        matrix.check()
+        assert matrix.summarise().has_missing and not open_counts(adata, None, None).summarise().has_missing
+        before = matrix.fingerprint()
+        assert len(before) == 2 and len(open_counts(adata, None, None).fingerprint()) == 1
+        adata.layers["seen"] = ~adata.layers["seen"]
+        after = open_counts(adata, None, "seen").fingerprint()
+        assert after[0] == before[0] and after[1] != before[1]
         adata.layers["seen"] = adata.X + 2
-        with pytest.raises(ValueError, match=r"adata\.layers\['seen'\] holds"):
-            source_of(adata, mask_layer="seen")
-        adata.X = adata.X - 1
+        matrix = open_counts(adata, None, "seen")
+        for check in (matrix.check, matrix.summarise):
+            with pytest.raises(ValueError, match=r"adata\.layers\['seen'\] holds"):
+                check()
+        adata.X = adata.X - 1 - adata.X.max()
         with pytest.raises(ValueError, match=r"adata\.X holds .*negative"):
-            source_of(adata)
+            open_counts(adata, None, None).check()
+
+    @pytest.mark.parametrize(
+        ("setup", "advice"), [("Model.setup", "pass layer='umi' to Model.setup"), (None, "so set adata.X = adata.lay")]
+    )
+    def test_where_the_counts_may_be_instead_is_said(self, adata, setup, advice):
+        adata.layers["umi"] = adata.X.copy()
+        adata.X = np.log1p(adata.X)
+        with pytest.raises(ValueError, match=advice):
+            open_counts(adata, None, None, setup).check()
 
 
 class TestMatchGenes:

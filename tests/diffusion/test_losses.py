@@ -116,8 +116,8 @@ def test_models_can_be_trained_with_the_exact_weight(simulate, train):
     )
     x0 = torch.from_numpy(adata.X.toarray())
     no_covariates = torch.zeros(40, 0, dtype=torch.long), torch.zeros(40, 0)
-    drawn = model.module.inference(x0, torch.zeros_like(x0, dtype=torch.bool), *no_covariates)
-    torch.testing.assert_close(drawn["weight"], math.pi / torch.tan(math.pi / 2 * drawn["t"]), rtol=1e-4, atol=1e-4)
+    drawn = model.module.inference(x0, torch.zeros_like(x0, dtype=torch.bool), *no_covariates)["noised"]
+    torch.testing.assert_close(drawn.weight, math.pi / torch.tan(math.pi / 2 * drawn.t), rtol=1e-4, atol=1e-4)
     assert np.isfinite(model.history["train_loss"].to_numpy(dtype=float)).all()
     weights, others = (torch.cat([p.flatten() for p in m.module.parameters()]) for m in (model, other))
     assert weights.isfinite().all() and not torch.equal(weights, others)

@@ -68,7 +68,7 @@ def test_negative_binomial_births_are_a_thinned_negative_binomial(generator, ass
 
 def test_a_birth_probability_for_each_entry(generator, assert_follows):
     beta = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64).repeat(N // 3)
-    births = draw_births(remaining(6.0)[: len(beta)], beta, "nearest", generator)
+    births = draw_births(remaining(6.0).map(lambda parameter: parameter[: len(beta)]), beta, "nearest", generator)
     for k, p in enumerate([0.0, 0.4, 1.0]):
         assert_follows(births[k::3], stats.binom(6, p))
 

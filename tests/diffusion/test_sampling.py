@@ -1,4 +1,6 @@
-"""The reverse walk keeps the marginals of the forward process at every move, and holds on to what is known."""
+"""The reverse walk keeps the marginals of the forward process at every move, and holds on to what is observed."""
+
+from __future__ import annotations
 
 import pytest
 import torch
@@ -29,8 +31,13 @@ def is_denoising(move: Move) -> bool:
 
 
 def exact_remainder(x, status, t) -> Prediction:
-    """What an oracle predicts: exactly the counts that are missing."""
+    """What an oracle predicts: exactly the counts that are still to come."""
     return Prediction((TRUTH - x).log())
+
+
+def generate(denoise, schedule, walk, like, **settings) -> torch.Tensor:
+    """Counts from nothing, in the shape and type of others."""
+    return sample(denoise, schedule, walk, torch.zeros_like(like), torch.full_like(like, NOISED), **settings)
 
 
 class Recorder:
@@ -44,46 +51,6 @@ class Recorder:
         self.states.append(x)
 
 
-# The walk -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n_steps", [1, 2, 7, 1000])
-def test_as_many_moves_as_steps(n_steps):
-    walk = reverse_walk(n_steps)
-    assert len(walk) == n_steps and all(map(is_denoising, walk))
-    assert [move.t - move.s for move in walk] == pytest.approx([1 / n_steps] * n_steps)
-
-
-@pytest.mark.parametrize("n_steps", [1, 6, 19])
-@pytest.mark.parametrize("jump_length", [1, 2, 4, 50])
-@pytest.mark.parametrize("n_resamples", [1, 2, 5])
-def test_walks_are_connected_and_resampling_repeats_every_step(n_steps, jump_length, n_resamples):
-    walk = reverse_walk(n_steps, jump_length, n_resamples)
-    assert walk[0].t == 1 and walk[-1].s == 0
-    assert all(before.s == after.t for before, after in zip(walk, walk[1:], strict=False))
-    denoising = [move for move in walk if is_denoising(move)]
-    assert len(denoising) == n_steps * n_resamples
-    for step in reverse_walk(n_steps):
-        assert denoising.count(step) == n_resamples
-    jumps = [move for move in walk if not is_denoising(move)]
-    assert len(jumps) == -(-n_steps // jump_length) * (n_resamples - 1)
-    assert all(move.s - move.t <= min(jump_length, n_steps) / n_steps + 1e-12 for move in jumps)
-
-
-def test_repaint_of_the_paper():
-    walk = reverse_walk(19, jump_length=1, n_resamples=3)
-    assert sum(map(is_denoising, walk)) == 57
-    assert len(walk) == 57 + 2 * 19
-
-
-@pytest.mark.parametrize("name", ["n_steps", "jump_length", "n_resamples"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, None, "3"])
-def test_bad_walks_raise(name, value):
-    given = value if isinstance(value, int) else repr(value)
-    with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, not {given}"):
-        reverse_walk(**({"n_steps": 3} | {name: value}))
-
-
 # Marginals ----------------------------------------------------------------------------------------------------------
 
 
@@ -91,12 +58,11 @@ def test_bad_walks_raise(name, value):
 def test_marginals_hold_at_every_move_and_the_end_is_the_data(schedule, attrition, rounding, generator, assert_follows):
     seen = Recorder()
     walk = reverse_walk(8)
-    drawn = sample(
+    drawn = generate(
         exact_remainder,
         schedule,
         walk,
-        torch.zeros_like(TRUTH),
-        torch.full_like(TRUTH, NOISED),
+        TRUTH,
         attrition=attrition,
         rounding=rounding,
         generator=generator,
@@ -115,16 +81,7 @@ def test_marginals_hold_under_resampling(jump_length, generator, assert_follows)
     seen = Recorder()
     walk = reverse_walk(4, jump_length, n_resamples=2)
     schedule = Cosine()
-    sample(
-        exact_remainder,
-        schedule,
-        walk,
-        torch.zeros_like(TRUTH),
-        torch.full_like(TRUTH, NOISED),
-        attrition=Rescale(0.3),
-        generator=generator,
-        on_move=seen,
-    )
+    generate(exact_remainder, schedule, walk, TRUTH, attrition=Rescale(0.3), generator=generator, on_move=seen)
     for move, x in zip(walk, seen.states, strict=True):
         for gene, x0 in enumerate(TRUTH[0].int().tolist()):
             assert_follows(x[:, gene], stats.binom(x0, schedule.survival(move.s).item()))
@@ -134,13 +91,11 @@ def test_marginals_hold_under_resampling(jump_length, generator, assert_follows)
 def test_the_exact_poisson_denoiser_generates_poisson_counts(n_steps, schedule, generator, assert_follows):
     rates = torch.tensor([0.2, 3.0, 25.0])
     denoise = lambda x, status, t: Prediction(((1 - schedule.survival(t)).to(x)[:, None] * rates).log().expand_as(x))
-    x0 = torch.zeros(N, 3)
-    drawn = sample(
+    drawn = generate(
         denoise,
         schedule,
         reverse_walk(n_steps),
-        x0,
-        torch.full_like(x0, NOISED),
+        torch.zeros(N, 3),
         attrition=Rescale(0.4),
         rounding="poisson",
         generator=generator,
@@ -158,13 +113,11 @@ def test_the_exact_nb_denoiser_generates_nb_counts(n_steps, schedule, generator,
         shape = theta + x  # Gamma(theta, theta / mu), after x counts were seen with probability p
         return Prediction(((1 - p) * shape / (theta / mu + p)).log(), shape.log())
 
-    x0 = torch.zeros(N, 2)
-    drawn = sample(
+    drawn = generate(
         denoise,
         schedule,
         reverse_walk(n_steps),
-        x0,
-        torch.full_like(x0, NOISED),
+        torch.zeros(N, 2),
         attrition=Rescale(0.4),
         rounding="nb",
         generator=generator,
@@ -175,11 +128,11 @@ def test_the_exact_nb_denoiser_generates_nb_counts(n_steps, schedule, generator,
 
 def test_without_attrition_counts_only_grow(generator):
     seen = Recorder()
-    args = (exact_remainder, Cosine(), reverse_walk(6), torch.zeros_like(TRUTH), torch.full_like(TRUTH, NOISED))
-    sample(*args, attrition=Rescale(0.0), generator=generator, on_move=seen)
+    args = (exact_remainder, Cosine(), reverse_walk(6), TRUTH)
+    generate(*args, attrition=Rescale(0.0), generator=generator, on_move=seen)
     assert all((later >= earlier).all() for earlier, later in zip(seen.states, seen.states[1:], strict=False))
     seen = Recorder()
-    sample(*args, attrition=Max(), generator=generator, on_move=seen)
+    generate(*args, attrition=Max(), generator=generator, on_move=seen)
     assert any((later < earlier).any() for earlier, later in zip(seen.states, seen.states[1:], strict=False))
 
 
@@ -236,13 +189,13 @@ def test_attrition_of_each_entry(generator):
     rates = torch.zeros(3, N, 4)
     rates[:, : N // 2, 1] = 1.0  # in half of the cells, the gene with a single count is drawn anew where it can be
     seen = Recorder()
-    args = (exact_remainder, Cosine(), reverse_walk(3), TRUTH * 0, torch.full_like(TRUTH, NOISED))
-    sample(*args, attrition=PerStep(rates), generator=generator, on_move=seen)
+    args = (exact_remainder, Cosine(), reverse_walk(3), TRUTH)
+    generate(*args, attrition=PerStep(rates), generator=generator, on_move=seen)
     falls = seen.states[1] < seen.states[0]
     assert falls[: N // 2, 1].any() and not falls[N // 2 :].any() and not falls[:, [0, 2, 3]].any()
 
 
-# Known, absent, noised ----------------------------------------------------------------------------------------------
+# Observed, missing, noised ------------------------------------------------------------------------------------------
 
 
 def imputation_problem() -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,7 +214,7 @@ def poisson_denoiser(x, status, t) -> Prediction:
 
 @pytest.mark.parametrize("known", ["clean", "noised"])
 @pytest.mark.parametrize("walk", [reverse_walk(1), reverse_walk(5), reverse_walk(4, 2, 3)], ids=["1", "5", "4x3"])
-def test_known_counts_come_back_and_absent_ones_stay_zero(known, walk, generator):
+def test_observed_counts_come_back_and_missing_ones_stay_zero(known, walk, generator):
     x0, status = imputation_problem()
     untouched = x0.clone()
     drawn = sample(
@@ -275,7 +228,7 @@ def test_known_counts_come_back_and_absent_ones_stay_zero(known, walk, generator
 
 
 @pytest.mark.parametrize("known", ["clean", "noised"])
-def test_what_stands_in_unknown_entries_is_not_looked_at(known):
+def test_what_stands_in_other_entries_is_not_looked_at(known):
     x0, status = imputation_problem()
     draw = lambda x0: sample(
         poisson_denoiser,
@@ -304,19 +257,19 @@ def test_what_the_network_is_shown(known, generator):
     sample(denoise, schedule, walk, x0, status, attrition=Rescale(0.1), known=known, generator=generator)
     times = [schedule.snap(move.t).item() for move in walk if is_denoising(move)]
     assert [t.tolist() for _, _, t in calls] == [[t] * 60 for t in times]
-    is_known = status == OBSERVED
+    is_observed = status == OBSERVED
     for x, seen_as, _ in calls:
         assert not x[status == MISSING].any()
         if known == "clean":
             assert torch.equal(seen_as, status)
-            assert torch.equal(x[is_known], x0[is_known])
+            assert torch.equal(x[is_observed], x0[is_observed])
         else:
-            assert torch.equal(seen_as, status.masked_fill(is_known, NOISED))
-            assert (x[is_known] <= x0[is_known]).all()
+            assert torch.equal(seen_as, status.masked_fill(is_observed, NOISED))
+            assert (x[is_observed] <= x0[is_observed]).all()
     assert not calls[0][0][status == NOISED].any(), "at t = 1 nothing is there"
     if known == "noised":
-        shares = [(x[is_known].sum() / x0[is_known].sum()).item() for x, _, _ in calls]
-        n = x0[is_known].sum().item()
+        shares = [(x[is_observed].sum() / x0[is_observed].sum()).item() for x, _, _ in calls]
+        n = x0[is_observed].sum().item()
         for share, t in zip(shares, times, strict=True):
             p = schedule.survival(t).item()
             assert share == pytest.approx(p, abs=5 * (p * (1 - p) / n) ** 0.5)
@@ -427,24 +380,21 @@ def test_only_the_last_draw_is_replaced_by_its_mean(walk):
 @pytest.mark.parametrize("final", ["sample", "mean"])
 def test_predictions_that_have_run_away_raise(final):
     denoise = lambda x, status, t: Prediction(torch.full_like(x, float("inf")))
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     with pytest.raises(ValueError, match="predicts a count of inf: it has run away"):
-        sample(denoise, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final=final)
+        generate(denoise, Cosine(), reverse_walk(1), torch.zeros(2, 3), attrition=Rescale(0.0), final=final)
 
 
 def test_other_endings_raise():
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     with pytest.raises(ValueError, match="`final` must be 'sample' or 'mean', not 'median'"):
-        sample(poisson_denoiser, Cosine(), reverse_walk(1), x0, status, attrition=Rescale(0.0), final="median")
+        generate(poisson_denoiser, Cosine(), reverse_walk(1), torch.zeros(2, 3), attrition=Rescale(0.0), final="median")
 
 
 # Time grids ---------------------------------------------------------------------------------------------------------
 
 
 def test_more_steps_than_the_grid_has_raise():
-    x0, status = torch.zeros(2, 3), torch.full((2, 3), NOISED)
     schedule = Blackout(n_grid=6)
-    sample(poisson_denoiser, schedule, reverse_walk(5), x0, status, attrition=Rescale(0.0))
+    generate(poisson_denoiser, schedule, reverse_walk(5), torch.zeros(2, 3), attrition=Rescale(0.0))
     for n_steps in (6, 7, 100):
         with pytest.raises(ValueError, match="more steps"):
-            sample(poisson_denoiser, schedule, reverse_walk(n_steps), x0, status, attrition=Rescale(0.0))
+            generate(poisson_denoiser, schedule, reverse_walk(n_steps), torch.zeros(2, 3), attrition=Rescale(0.0))

@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from sccountsdiff import CountsDiffImputer
-from sccountsdiff.diffusion import Fisher, Schedule
-from sccountsdiff.nn import MLP
 
 
 @pytest.fixture
@@ -171,100 +168,7 @@ class TestZeros:
             setup(adata, zeros="absent")
 
 
-class TestConstruction:
-    def test_without_set_up_the_counts_layer_is_taken_and_this_is_said(self, adata, caplog):
-        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
-            CountsDiffImputer(adata.copy())
-        assert "Setting up with adata.X." in caplog.text
-        adata.layers["counts"] = adata.X * 3
-        with caplog.at_level(logging.INFO, logger="sccountsdiff"):
-            model = CountsDiffImputer(adata)
-        assert "Setting up with adata.layers['counts']." in caplog.text
-        np.testing.assert_allclose(
-            model.module.denoiser.gene_means, np.maximum(3 * adata.X.toarray().mean(0), 0.5 / 30), rtol=1e-5
-        )
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "message"),
-        [
-            ({"head": "gauss"}, ValueError, "`head` must be one of softplus, poisson, nb, not 'gauss'"),
-            ({"schedule": "cosin"}, KeyError, "Unknown schedule 'cosin'; did you mean 'cosine'"),
-            ({"backbone": "mlpp"}, KeyError, "Unknown backbone 'mlpp'; did you mean 'mlp'"),
-            ({"p_uncond": 1.0}, ValueError, "`p_uncond` must be at least 0 and below 1, not 1.0"),
-            ({"p_uncond": "0.2"}, TypeError, "`p_uncond` must be a number, not '0.2'"),
-            (
-                {"n_hiden": 4},
-                TypeError,
-                "backbone MLP takes no argument 'n_hiden'; did you mean 'n_hidden'.*dropout_rate",
-            ),
-            ({"n_heads": 4}, TypeError, r"backbone MLP takes no argument 'n_heads'.* Arguments are n_hidden, n_layers"),
-            (
-                {"layer": "raw"},
-                TypeError,
-                r"`layer` is .* set-up: call `CountsDiffImputer\.setup_anndata\(adata, layer=",
-            ),
-            ({"batch_key": "donor"}, TypeError, r"call `CountsDiffImputer\.setup_anndata\(adata, batch_key=\.\.\.\)`"),
-            ({"modalities": {}}, TypeError, r"call `CountsDiffImputer\.setup_mudata\(mdata, modalities=\.\.\.\)`"),
-            ({"backbone": "transformer", "n_hidden": 9}, ValueError, "`n_heads` must divide `n_hidden`"),
-        ],
-    )
-    def test_refuses_unknown_parts(self, adata, arguments, error, message):
-        with pytest.raises(error, match=message):
-            CountsDiffImputer(adata, **arguments)
-
-    def test_arguments_of_the_set_up_are_refused_before_the_counts(self, adata):
-        adata.X = adata.X.log1p()
-        with pytest.raises(TypeError, match="`layer` is an argument of the set-up"):
-            CountsDiffImputer(adata, layer="raw")
-
-    def test_a_backbone_may_take_any_argument(self, adata):
-        class Open(MLP):
-            def __init__(self, n_genes, n_outputs, **kwargs):
-                self.mood = kwargs.pop("mood")
-                super().__init__(n_genes, n_outputs, **kwargs)
-
-        model = CountsDiffImputer(adata, backbone=Open, mood="good", n_hidden=4)
-        assert model.module.denoiser.backbone.mood == "good" and model.module.denoiser.backbone.n_hidden == 4
-
-    def test_a_copy_has_to_be_set_up_again_and_this_is_said(self, adata):
-        setup(adata, labels_key="cell_type")
-        copy = adata[:20].copy()
-        message = (
-            r"is a copy .* Call `CountsDiffImputer\.setup_anndata\(adata, \.\.\.\)` again, with the same arguments"
-        )
-        with pytest.raises(ValueError, match=message):
-            CountsDiffImputer(copy)
-        setup(copy, labels_key="cell_type")
-        assert list(CountsDiffImputer(copy, n_hidden=4).categories) == ["cell_type"]
-
-    def test_own_schedule_and_backbone(self, adata, train):
-        class Narrow(MLP):
-            pass
-
-        class Linear(Schedule):
-            def _curve(self, t):
-                return 1 - t
-
-        model = train(adata, 1, model_kwargs={"backbone": Narrow, "schedule": Linear()})
-        assert isinstance(model.module.denoiser.backbone, Narrow)
-        assert model.impute(n_samples=1, n_steps=2, n_folds=1, silent=True).shape == adata.shape
-        other = CountsDiffImputer(adata, schedule=Fisher(n_grid=10), n_hidden=4)
-        assert other.module.schedule.n_grid == 10
-
-    def test_summary_names_what_was_chosen(self, adata):
-        setup(adata, labels_key="cell_type")
-        text = str(CountsDiffImputer(adata, head="poisson", n_hidden=4)._model_summary_string)
-        assert all(word in text for word in ("20 genes", "mlp", "poisson", "cosine", "cell_type"))
-
-    @pytest.mark.parametrize("fmt", [sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array])
-    def test_any_format_trains_the_same(self, simulate, train, fmt):
-        weights = []
-        for make in (np.asarray, fmt):
-            adata = simulate(30).adata
-            adata.layers["counts"] = make(adata.X.toarray().astype(np.int32))
-            weights.append(train(adata, 1).module.state_dict())
-        assert all((weights[0][key] == weights[1][key]).all() for key in weights[0])
-
+class TestWhatIsChanged:
     @pytest.mark.parametrize("layer", [None, "counts"])
     def test_columns_are_stored_by_rows_once_the_data_passed(self, adata, caplog, layer):
         dense = adata.X.toarray()
@@ -329,67 +233,6 @@ class TestConstruction:
             model.module.denoiser.gene_means, np.maximum(simulate(30).adata.X.toarray().mean(0), 0.5 / 30), rtol=1e-5
         )
         backed.file.close()
-
-
-class TestTraining:
-    @pytest.mark.parametrize("change", [lambda x: x.log1p(), lambda x: x * 0.5, lambda x: -x])
-    def test_counts_that_were_changed_in_place_are_noticed(self, adata, change):
-        model = CountsDiffImputer(adata, n_hidden=4)
-        adata.X.data[:] = change(adata.X).data
-        before = {key: value.clone() for key, value in model.module.state_dict().items()}
-        with pytest.raises(ValueError, match=r"adata\.X holds .* entries"):
-            model.train(1)
-        assert not model.is_trained
-        assert all((value == before[key]).all() for key, value in model.module.state_dict().items())
-
-    def test_a_train_size_of_none_is_the_default(self, adata, train):
-        sizes = [len(train(adata, 1, **split).train_indices) for split in ({}, {"train_size": None})]
-        assert sizes == [27, 27]
-
-    @pytest.mark.parametrize(
-        ("arguments", "error", "message"),
-        [
-            ({"early_stopping_patience": 0}, ValueError, "`early_stopping_patience` must be at least 1, not 0"),
-            ({"early_stopping_monitor": "elbo"}, TypeError, "takes no `early_stopping_monitor`: .* validation loss"),
-            ({"early_stopping_mode": "max"}, TypeError, "takes no `early_stopping_mode`: .* validation loss"),
-            ({"datasplitter_kwargs": {}}, TypeError, "takes no `datasplitter_kwargs`: .*`train_size` and `valid"),
-            ({"shuffle_set_split": False}, TypeError, "takes no `shuffle_set_split`: .* at random"),
-            ({"datamodule": None}, TypeError, "takes no `datamodule`: "),
-            ({"accelerator": "mps"}, ValueError, "cannot draw binomials"),
-            ({"lr": 0.01}, TypeError, r"takes no `lr`: pass `plan_kwargs=\{'lr': \.\.\.\}`"),
-            ({"learning_rate": 0.01}, TypeError, r"takes no `learning_rate`: pass `plan_kwargs=\{'lr': \.\.\.\}`"),
-            ({"weight_decay": 0.0}, TypeError, r"takes no `weight_decay`: pass `plan_kwargs=\{'weight_decay': "),
-            ({"bath_size": 16}, TypeError, r"train\(\), .* takes no argument 'bath_size'; did you mean 'batch_size'"),
-            ({"early_stoping": True}, TypeError, "takes no argument 'early_stoping'; did you mean 'early_stopping'"),
-            ({"gpus": 1}, TypeError, r"train\(\), like scvi.train.Trainer, takes no argument 'gpus'"),
-            (
-                {"plan_kwargs": {"learning_rate": 1}},
-                TypeError,
-                "`plan_kwargs` takes no argument 'learning_rate'.* are lr,",
-            ),
-            ({"ema_decay": 5}, ValueError, r"`ema_decay` must be within \[0, 1\], not 5"),
-            ({"ema_decay": "0.9"}, TypeError, "`ema_decay` must be a number, not '0.9'"),
-            ({"early_stopping_patience": 2.0}, ValueError, "`early_stopping_patience` must be a whole number"),
-        ],
-    )
-    def test_habits_from_other_models_are_answered(self, adata, arguments, error, message):
-        model = CountsDiffImputer(adata, n_hidden=4)
-        with pytest.raises(error, match=message):
-            model.train(1, **arguments)
-        assert not model.is_trained
-
-    def test_a_patience_of_one_stops_at_the_first_epoch_without_improvement(self, adata, train):
-        model = train(adata, 9, plan_kwargs={"lr": 0.0}, early_stopping_patience=1)
-        assert len(model.history["validation_loss"]) == 2
-
-    def test_double_precision_as_the_default_of_torch_is_not_in_the_way(self, adata, train):
-        torch.set_default_dtype(torch.float64)
-        try:
-            model = train(adata, 1)
-        finally:
-            torch.set_default_dtype(torch.float32)
-        assert np.isfinite(float(model.history["validation_loss"].iloc[0, 0]))
-        assert {parameter.dtype for parameter in model.module.parameters()} == {torch.float32}
 
 
 class TestChangesAfterSetUp:

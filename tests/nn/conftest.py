@@ -7,13 +7,76 @@ import torch
 from torch import nn
 
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine
-from sccountsdiff.nn import CountsDenoiser, get_backbone
+from sccountsdiff.nn import Backbone, CountsDenoiser, get_backbone, get_head
 
 N_CELLS, N_GENES, N_CATEGORIES, N_CONTINUOUS = 6, 8, (3, 2), 2
 SMALL = {
     "mlp": {"n_hidden": 16, "dropout_rate": 0.0},
     "transformer": {"n_hidden": 8, "n_layers": 2, "n_heads": 2, "dropout_rate": 0.0},
 }
+
+
+PSEUDO = 10.0
+
+
+class Given(Backbone):
+    """A backbone whose outputs are given, and which remembers what it was shown."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.n_hidden = 4
+        self.outputs = outputs
+
+    def forward(self, channels, tokens):
+        self.channels, self.tokens = channels, tokens
+        return self.outputs
+
+
+def _perturb(module: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return module
+
+
+@pytest.fixture(scope="session")
+def perturb():
+    """Moves all weights of a network away from where they start."""
+    return _perturb
+
+
+@pytest.fixture(scope="session")
+def given():
+    """A backbone whose outputs are given."""
+    return Given
+
+
+@pytest.fixture
+def channels() -> torch.Tensor:
+    """What a backbone is shown of 5 cells with 7 genes."""
+    return torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def tokens() -> torch.Tensor:
+    """Four conditioning tokens of width 8 for each of them."""
+    return torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def depth_factors(gene_means):
+    """Counts seen over counts that a mean cell would show, both plus ten, cell by cell."""
+
+    def factors(cells, schedule=Cosine()) -> torch.Tensor:
+        found = []
+        for x, status, t in zip(cells.x.tolist(), cells.status.tolist(), cells.t.tolist(), strict=True):
+            share = {OBSERVED: 1.0, NOISED: schedule.survival(t).item(), MISSING: 0.0}
+            seen = sum(count for count, s in zip(x, status, strict=True) if s != MISSING)
+            expected = sum(share[s] * mean for s, mean in zip(status, gene_means.tolist(), strict=True))
+            found.append([(seen + PSEUDO) / (expected + PSEUDO)])
+        return torch.tensor(found)
+
+    return factors
 
 
 @pytest.fixture(params=["mlp", "transformer"])
@@ -33,21 +96,16 @@ def make_denoiser(gene_means):
     def make(backbone="mlp", head="nb", schedule=None, perturb=False, gene_means=gene_means) -> CountsDenoiser:
         torch.manual_seed(0)
         if isinstance(backbone, str):
-            n_outputs = CountsDenoiser.n_outputs(head)
-            backbone = get_backbone(backbone)(len(gene_means), n_outputs, **SMALL[backbone])
+            backbone = get_backbone(backbone)(len(gene_means), get_head(head).n_outputs, **SMALL[backbone])
         denoiser = CountsDenoiser(backbone, gene_means, schedule or Cosine(), head, N_CATEGORIES, N_CONTINUOUS)
-        if perturb:
-            with torch.no_grad():
-                for parameter in denoiser.parameters():
-                    parameter += 0.2 * torch.randn_like(parameter)
-        return denoiser.eval()
+        return (_perturb(denoiser) if perturb else denoiser).eval()
 
     return make
 
 
 @pytest.fixture
 def cells() -> SimpleNamespace:
-    """The arguments of a denoiser: known, noised and absent entries, all times, all categories."""
+    """The arguments of a denoiser: observed, noised and missing entries, all times, all categories."""
     generator = torch.Generator().manual_seed(1)
     status = torch.tensor([OBSERVED, NOISED, MISSING])[torch.randint(0, 3, (N_CELLS, N_GENES), generator=generator)]
     status[:, :3] = torch.tensor([OBSERVED, NOISED, MISSING])

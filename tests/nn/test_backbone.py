@@ -1,10 +1,23 @@
-"""Users bring their own backbone, by class or by name."""
+"""What every backbone promises, and how users bring their own, by class or by name."""
+
+from __future__ import annotations
 
 import pytest
 import torch
 
 from sccountsdiff.diffusion import Cosine
 from sccountsdiff.nn import MLP, Backbone, CountsDenoiser, Transformer, get_backbone, register_backbone
+
+BACKBONES = {
+    "mlp": lambda n_outputs=2, **kwargs: MLP(7, n_outputs, n_hidden=8, n_layers=2, **kwargs),
+    "transformer": lambda n_outputs=2, **kwargs: Transformer(7, n_outputs, n_hidden=8, n_layers=3, n_heads=2, **kwargs),
+}
+
+
+@pytest.fixture(params=BACKBONES.values(), ids=BACKBONES)
+def make(request):
+    torch.manual_seed(0)
+    return request.param
 
 
 class Bias(Backbone):
@@ -58,3 +71,62 @@ def test_errors():
             get_backbone(wrong)
     with pytest.raises(ValueError, match="already a backbone named 'mlp'"):
         register_backbone("mlp")(Bias)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2, 3])
+def test_outputs_start_from_zero(make, n_outputs, channels, tokens):
+    found = make(n_outputs)(channels, tokens)
+    assert found.shape == (n_outputs, 5, 7)
+    assert not found.any()
+
+
+def test_outputs_are_kept_apart(make, channels, tokens):
+    backbone = make()
+    with torch.no_grad():
+        bias = backbone.decoder.bias
+        bias[: len(bias) // 2], bias[len(bias) // 2 :] = 1.0, 2.0
+    first, second = backbone(channels, tokens)
+    assert (first == 1).all() and (second == 2).all()
+
+
+def test_every_input_matters(make, channels, tokens, perturb):
+    backbone = perturb(make()).eval()
+    before = backbone(channels, tokens)
+    for channel in range(3):
+        others = channels.clone()
+        others[:, channel, 4] += 1
+        assert ((backbone(others, tokens) - before).abs() > 1e-6).any(0).any(1).all(), "an input channel"
+    for token in range(4):
+        others = tokens.clone()
+        others[:, token] += torch.randn(8, generator=torch.Generator().manual_seed(2))
+        assert ((backbone(channels, others) - before).abs() > 1e-6).any(0).all(), "a token, for every gene"
+
+
+def test_one_gene_informs_another(make, channels, tokens, perturb):
+    backbone = perturb(make()).eval()
+    others = channels.clone()
+    others[:, 0, 4] += 1
+    change = (backbone(others, tokens) - backbone(channels, tokens)).abs()
+    assert (change > 1e-6).all()
+
+
+def test_dropout_only_in_training(make, channels, tokens, perturb):
+    backbone = perturb(make(dropout_rate=0.5))
+    assert not torch.allclose(backbone(channels, tokens), backbone(channels, tokens))
+    backbone.eval()
+    assert torch.equal(backbone(channels, tokens), backbone(channels, tokens))
+
+
+@pytest.mark.parametrize("backbone", [MLP, Transformer])
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1, not 0"),
+        ({"n_hidden": 64.0}, "`n_hidden` must be a whole number of at least 1, not 64.0"),
+        ({"n_layers": -1}, "`n_layers` must be a whole number of at least 0, not -1"),
+        ({"n_layers": 1.5}, "`n_layers` must be a whole number of at least 0, not 1.5"),
+    ],
+)
+def test_sizes_are_whole_numbers(backbone, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        backbone(7, 1, **sizes)

@@ -26,16 +26,17 @@ def global_seed(seed: int) -> Iterator[None]:
     import scvi
     import torch
 
+    from sccountsdiff.compat import set_scvi_seed
+
     python_state, numpy_state, scvi_seed = random.getstate(), np.random.get_state(), scvi.settings.seed
     with torch.random.fork_rng():
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        # Set without its setter, which would also reseed everything and change environment variables.
-        scvi.settings._seed = seed
+        set_scvi_seed(seed)
         try:
             yield
         finally:
-            scvi.settings._seed = scvi_seed
+            set_scvi_seed(scvi_seed)
             random.setstate(python_state)
             np.random.set_state(numpy_state)

@@ -19,17 +19,8 @@ from torch import Tensor
 from sccountsdiff.data.counts import check_block, check_counts, find_count_layers, get_matrix
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
-from sccountsdiff.data.missing import OBSERVED_KEY, check_mask
-from sccountsdiff.data.reading import (
-    Block,
-    Matrix,
-    as_matrix,
-    by_rows,
-    is_sparse,
-    iter_some_rows,
-    read_block,
-    read_rows,
-)
+from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
+from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
 from sccountsdiff.data.summary import CountSummary, fingerprint, summarise_counts
 
 if TYPE_CHECKING:
@@ -210,8 +201,9 @@ class CellSource:
             REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(self.continuous[rows]),
         }
         if self.matrix.mask is not None:
-            mask = self.select(read_rows(self.matrix.mask, rows))
-            tensors[OBSERVED_KEY] = torch.from_numpy(mask.astype(np.float32))
+            mask = read_block(self.matrix.mask, rows)
+            check_mask_block(mask, rows, range(mask.shape[1]), name=matrix_name(self.matrix.mask_layer))
+            tensors[OBSERVED_KEY] = torch.from_numpy(self.select(dense(mask)).astype(np.float32))
         return counts, tensors
 
     def any_missing(self, rows: np.ndarray) -> bool:

@@ -146,9 +146,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             p_uncond=p_uncond,
             backbone_kwargs=options,
         )
-        name = backbone if isinstance(backbone, str) else backbone.__name__
+        network, law = type(self.module.denoiser.backbone).__name__, type(self.module.denoiser.head).__name__
         self._model_summary_string = (
-            f"CountsDiffImputer with {n_genes} genes, backbone: {name}, head: {head}, schedule: {schedule}, "
+            f"CountsDiffImputer with {n_genes} genes, backbone: {network}, head: {law}, schedule: {schedule}, "
             f"covariates: {', '.join([*self.categories, *self.continuous_keys]) or 'none'}"
         )
         self.init_params_ = self._get_init_params(locals())

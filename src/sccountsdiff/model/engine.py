@@ -140,7 +140,7 @@ def cell_blocks(
 
 
 def make_generator(device: torch.device, *keys: int) -> torch.Generator:
-    """A generator of its own for each combination of keys, such as ``(seed, block, draw)``."""
+    """A generator of its own for each combination of as many keys, such as ``(seed, block, draw)``."""
     state = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
     return torch.Generator(device).manual_seed(int(state))
 

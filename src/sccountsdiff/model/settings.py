@@ -124,7 +124,7 @@ class SamplingSettings:
     def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
         from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
 
-        known = self.known or ("clean" if module.observed_training else "noised")
+        known = ("clean" if module.observed_training else "noised") if self.known is None else self.known
         one_of("known", known, WAYS_TO_SHOW)
         if known == "clean" and not module.observed_training:
             raise ValueError(

@@ -64,6 +64,11 @@ def missing_entries(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -
 
 def zeros(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """Entries with a count of 0."""
+    if missing.any():  # as in data of the model that was changed: then the missing entries would be meant
+        raise ValueError(
+            "Counts of adata went missing after it was set up with none missing: set it up again, and make a new model, or "
+            "say with `sites` what to fill in."
+        )
     return counts == 0
 
 

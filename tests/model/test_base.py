@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from unittest import mock
 
@@ -22,6 +23,63 @@ def expected(trained, query, sites):
     return trained.impute(query, sites=sites, **QUICK).toarray()
 
 
+class TestProperties:
+    def test_are_those_of_the_set_up(self, trained):
+        assert trained.gene_names.tolist() == [f"gene{j}" for j in range(20)]
+        assert {key: known.tolist() for key, known in trained.categories.items()} == {"cell_type": ["B", "NK", "T"]}
+        assert trained.continuous_keys == ["age"]
+
+    def test_are_empty_without_covariates(self, plain):
+        assert plain.categories == {} and plain.continuous_keys == []
+
+    def test_are_known_without_data(self, saved, trained):
+        model = CountsDiffImputer.load(saved, adata=False, accelerator="cpu")
+        np.testing.assert_array_equal(model.gene_names, trained.gene_names)
+        assert list(model.categories) == ["cell_type"] and model.continuous_keys == ["age"]
+
+
+class TestCheckedData:
+    """What the check at set-up found is kept as long as the data is the same."""
+
+    @pytest.fixture
+    def checked(self, simulate):
+        """A model, and a function that returns what is known of its data."""
+        adata = simulate(40).adata
+        CountsDiffImputer.setup_anndata(adata)
+        model = CountsDiffImputer(adata, n_hidden=4, n_layers=1)
+        cells = model._cells(None)
+        return model, lambda: model._checked_data(model._open_counts(cells.adata), cells)
+
+    def test_is_kept(self, checked):
+        model, find = checked
+        assert find() is find() is model.adata_manager.checked_data
+        np.testing.assert_allclose(find().summary.gene_means(), model.module.denoiser.gene_means, rtol=1e-6)
+
+    def test_is_made_anew_for_other_counts(self, checked):
+        model, find = checked
+        before = find()
+        model.adata.X = model.adata.X * 2
+        after = find()
+        assert after is not before and after is find()
+        np.testing.assert_array_equal(after.summary.total, 2 * before.summary.total)
+
+    def test_knows_of_missing_entries_that_came_later(self, checked):
+        model, find = checked
+        assert not find().summary.has_missing
+        counts = model.adata.X.toarray()
+        counts[:, 3] = np.where(np.arange(40) % 2, np.nan, counts[:, 3])
+        model.adata.X = counts
+        assert find().summary.has_missing
+
+    def test_is_made_where_a_model_has_none(self, checked):
+        model, find = checked
+        before = find()
+        del model.adata_manager.checked_data
+        after = find()
+        assert after.fingerprint == before.fingerprint
+        np.testing.assert_array_equal(after.summary.total, before.summary.total)
+
+
 class TestGenes:
     def test_may_stand_in_any_order(self, trained, query, sites, expected):
         order = np.random.default_rng(0).permutation(20)
@@ -40,25 +98,6 @@ class TestGenes:
         asked = np.hstack([sites, np.zeros((50, 5), dtype=bool)])[:, order]
         result = dense(trained.impute(more, sites=asked, **QUICK))
         np.testing.assert_array_equal(result, np.hstack([expected, extra])[:, order])
-
-    def test_zeros_of_unknown_genes_stay(self, trained, query, dense):
-        names = pd.Index([*query.var_names, "silent"])
-        more = ad.AnnData(
-            np.hstack([query.X.toarray(), np.zeros((50, 1))]), obs=query.obs, var=pd.DataFrame(index=names)
-        )
-        result = trained.impute(more, **QUICK, n_folds=2)
-        assert (result[:, -1] == 0).all()
-        np.testing.assert_array_equal(result[:, :-1], trained.impute(query, **QUICK, n_folds=2).toarray())
-
-    def test_sites_of_unknown_genes_are_refused(self, trained, query):
-        names = pd.Index(["stranger", *query.var_names])
-        more = ad.AnnData(
-            np.hstack([np.ones((50, 1)), query.X.toarray()]), obs=query.obs, var=pd.DataFrame(index=names)
-        )
-        asked = np.zeros((50, 21), dtype=bool)
-        asked[3, 0] = True
-        with pytest.raises(ValueError, match="`sites` asks for gene 'stranger', which the model was not trained on"):
-            trained.impute(more, sites=asked, **QUICK)
 
     def test_missing_ones_are_named(self, trained, query):
         with pytest.raises(ValueError, match=r"lacks 2 of the 20 genes .*: gene4, gene11\."):
@@ -131,6 +170,15 @@ class TestCategories:
             rtol=1e-5,
         )
 
+    def test_unseen_categories(self, strict, query):
+        quick = {"n_samples": 1, "n_steps": 1, "n_folds": 1, "silent": True, "unseen_to_null": True}
+        strict.impute(query, **quick)  # there are none
+        query.obs["cell_type"] = ["HSC", *query.obs["cell_type"][1:]]
+        strict.impute(query, range(1, 50), **quick)  # none of those asked for
+        for indices in (None, [3, 0]):
+            with pytest.raises(ValueError, match="`unseen_to_null=True` treats .* `p_uncond=0` and has never seen"):
+                strict.impute(query, indices, **quick)
+
 
 def test_missing_covariates_are_named(trained, query):
     del query.obs["age"]
@@ -193,11 +241,12 @@ def test_cells_that_are_not_asked_for_need_not_be_counts(trained, query):
                 call(rows)
 
 
-def test_own_data_that_was_normalised_in_place_is_noticed(model):
-    model.adata.X = model.adata.X.log1p()
-    for rows in (None, [7]):
-        with pytest.raises(ValueError, match="looks log-normalised"):
-            model.impute(indices=rows, silent=True)
+@pytest.mark.parametrize("fmt", [np.asarray, sp.csc_matrix, sp.csc_array])
+def test_the_data_are_left_as_they_are_stored(trained, query, sites, expected, dense, fmt):
+    query.X = fmt(query.X.toarray())
+    stored = query.X
+    np.testing.assert_array_equal(dense(trained.impute(query, sites=sites, **QUICK)), expected)
+    assert query.X is stored
 
 
 class TestMask:
@@ -226,19 +275,11 @@ class TestMask:
         np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("fmt", [np.asarray, sp.csc_matrix, sp.csc_array])
-def test_the_data_are_left_as_they_are_stored(trained, query, sites, expected, dense, fmt):
-    query.X = fmt(query.X.toarray())
-    stored = query.X
-    np.testing.assert_array_equal(dense(trained.impute(query, sites=sites, **QUICK)), expected)
-    assert query.X is stored
-
-
 class TestContinuousCovariates:
     """They reach the network standardised, in training, queries and generation alike."""
 
     def network_sees(self, model, cells):
-        _, tensors = model._source(cells).read(np.arange(cells.n_obs), "observed")
+        _, tensors = model._source(cells).read(np.arange(cells.n_obs))
         return model.module.read(tensors)["continuous"].numpy().ravel()
 
     def test_a_constant_one_does_not_blow_up_queries(self, simulate):
@@ -289,3 +330,21 @@ class TestCellsThatAreNotAskedFor:
         trained.impute(query, indices=np.arange(20), sites=sites, **QUICK)
         with pytest.raises(ValueError, match=r"\['age'\] is missing in 1 of 21 cells"):
             trained.impute(query, indices=np.arange(21), sites=sites, **QUICK)
+
+
+def test_own_data_that_was_normalised_in_place_is_noticed(model):
+    model.adata.X = model.adata.X.log1p()
+    for rows in (None, [7]):
+        with pytest.raises(ValueError, match="looks log-normalised"):
+            model.impute(indices=rows, silent=True)
+
+
+@pytest.mark.parametrize(
+    "method", ["impute", "denoise", "get_normalized_expression", "posterior_predictive_sample", "log_likelihood"]
+)
+def test_a_model_that_is_not_trained(query, method):
+    model = CountsDiffImputer(query, n_hidden=4, n_layers=1)
+    with pytest.raises(RuntimeError, match=re.escape("not trained yet: call `model.train()` first")):
+        getattr(model, method)()
+    with pytest.raises(RuntimeError, match="not trained yet"):
+        model.generate(2)

@@ -1,0 +1,54 @@
+"""A law of the remaining counts is mapped as a whole, whatever parameters it has."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Prediction
+
+
+def test_mean_is_that_of_the_logarithm():
+    mean = torch.tensor([[0.0, 0.5], [3.0, 2.0**40]])
+    torch.testing.assert_close(Prediction(mean.log()).mean, mean)
+
+
+def test_every_parameter_is_mapped():
+    both = Prediction(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 6.0]))
+    some = both.map(lambda parameter: parameter[1:])
+    assert some.log_mean.tolist() == [2, 3] and some.log_dispersion.tolist() == [5, 6]
+    assert both.log_mean.tolist() == [1, 2, 3], "the law itself stays"
+
+
+def test_what_is_unknown_stays_unknown():
+    assert Prediction(torch.zeros(3)).map(torch.exp).log_dispersion is None
+
+
+def test_maps_compose():
+    law = Prediction(torch.rand(4, 5), torch.rand(4, 5))
+    first, second = (lambda parameter: 2 * parameter), (lambda parameter: parameter.flatten()[3:9])
+    at_once, in_turn = law.map(lambda parameter: second(first(parameter))), law.map(first).map(second)
+    assert torch.equal(at_once.log_mean, in_turn.log_mean)
+    assert torch.equal(at_once.log_dispersion, in_turn.log_dispersion)
+
+
+def test_a_law_with_further_parameters_keeps_its_kind():
+    @dataclasses.dataclass(frozen=True)
+    class ZeroInflated(Prediction):
+        logit_zero: torch.Tensor | None = None
+
+    law = ZeroInflated(torch.zeros(3), None, torch.tensor([1.0, 2.0, 3.0]))
+    found = law.map(lambda parameter: parameter[:1])
+    assert type(found) is ZeroInflated
+    assert found.logit_zero.tolist() == [1] and found.log_mean.tolist() == [0] and found.log_dispersion is None
+
+
+def test_a_law_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Prediction(torch.zeros(3)).log_mean = torch.ones(3)
+
+
+def test_the_states_of_an_entry_are_told_apart():
+    assert len({OBSERVED, NOISED, MISSING}) == 3

@@ -1,0 +1,174 @@
+"""What is filled in: the entries that are named, those that are missing, or else the zeros."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import sccountsdiff.data.source
+from sccountsdiff.diffusion import NOISED, OBSERVED
+from sccountsdiff.model.sites import default_sites, missing_entries, named_sites, zeros
+
+QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
+MEAN = {"n_steps": 1, "final": "mean"}
+
+
+class TestDefaults:
+    """What is filled in if nothing is named."""
+
+    rows, counts = np.arange(2), np.array([[0.0, 2.0], [np.nan, 0.0]])
+    missing = np.array([[False, True], [True, False]])
+
+    def test_what_is_missing_in_one_fold(self, caplog):
+        with caplog.at_level("INFO", "sccountsdiff"):
+            choose, n_folds = default_sites(has_missing=True, n_folds=7)
+        assert choose is missing_entries and n_folds == 1 and not caplog.text
+        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), self.missing)
+
+    def test_else_the_zeros_in_folds_and_this_is_said(self, caplog):
+        with caplog.at_level("INFO", "sccountsdiff"):
+            choose, n_folds = default_sites(has_missing=False, n_folds=7)
+        assert choose is zeros and n_folds == 7
+        assert "No count is marked as missing: imputing all zeros, in 7 folds." in caplog.text
+        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), [[True, False], [False, True]])
+
+
+class TestNamedSites:
+    @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+    @pytest.mark.parametrize("dtype", ["bool", "int8", "float32"])
+    def test_are_those_of_the_rows_in_the_order_of_the_model_s_genes(self, trained, query, sites, make, dtype):
+        order = np.random.default_rng(0).permutation(20)
+        other = query[:, order].copy()
+        choose = named_sites(make(sites[:, order].astype(dtype)), other, trained._source(other))
+        rows = np.array([3, 17, 49])
+        found = choose(rows, None, None)
+        assert found.dtype == bool
+        np.testing.assert_array_equal(found, sites[rows])
+
+    def test_every_entry_is_checked_whichever_rows_are_asked_for(self, trained, query, sites):
+        asked = sites.astype(np.float32)
+        asked[31, 7] = 3
+        with pytest.raises(ValueError, match=r"sites holds 3\.0 in cell 31, gene 7: .*\(True = fill in\)"):
+            named_sites(asked, query, trained._source(query))
+
+
+class TestSites:
+    def test_may_be_given_in_many_ways(self, trained, impute, query, sites):
+        expected = impute(query, sites=sites).toarray()
+        query.layers["dense"], query.layers["sparse"] = sites, sp.csr_matrix(sites)
+        query.layers["numbers"] = sites.astype(np.int8)
+        frame = pd.DataFrame(sites, index=query.obs_names, columns=query.var_names)
+        for given in (sp.csr_matrix(sites), sp.csc_array(sites), frame, "dense", "sparse", "numbers", sites * 1.0):
+            np.testing.assert_array_equal(impute(query, sites=given).toarray(), expected)
+
+    @pytest.mark.parametrize("axis", ["index", "columns"])
+    def test_a_table_must_have_the_names_of_the_data(self, impute, query, sites, axis):
+        frame = pd.DataFrame(sites, index=query.obs_names, columns=query.var_names)
+        for other in (
+            frame.sort_index(axis=axis, ascending=False),
+            frame.set_axis(range(len(getattr(frame, axis))), axis=axis),
+        ):
+            with pytest.raises(ValueError, match=r"`sites` does not have the names.*sites\.loc\[adata\.obs_names"):
+                impute(query, sites=other)
+
+    @pytest.mark.parametrize(
+        ("given", "error", "message"),
+        [
+            (np.ones((50, 19), dtype=bool), ValueError, r"sites has shape \(50, 19\), but .* shape \(50, 20\)"),
+            (np.full((50, 20), 2), ValueError, r"sites holds 2 in cell 0, gene 0: .*boolean \(True = fill in\)"),
+            (np.full((50, 20), "yes"), ValueError, r"sites has dtype <U3: .*boolean \(True = fill in\)"),
+            ("holes", KeyError, "sites='holes' is not in adata.layers, which has 'a', 'b'"),
+            ([[True]], ValueError, "sites is a builtins.list"),
+        ],
+    )
+    def test_refuses_what_is_no_mask(self, impute, query, given, error, message):
+        query.layers["a"] = query.layers["b"] = query.X
+        with pytest.raises(error, match=message):
+            impute(query, sites=given)
+
+
+class TestUnknownGenes:
+    def test_sites_of_unknown_genes_are_refused(self, trained, query):
+        names = pd.Index(["stranger", *query.var_names])
+        more = ad.AnnData(
+            np.hstack([np.ones((50, 1)), query.X.toarray()]), obs=query.obs, var=pd.DataFrame(index=names)
+        )
+        asked = np.zeros((50, 21), dtype=bool)
+        asked[3, 0] = True
+        with pytest.raises(ValueError, match="`sites` asks for gene 'stranger', which the model was not trained on"):
+            trained.impute(more, sites=asked, **QUICK)
+
+    def test_zeros_of_unknown_genes_stay(self, trained, query, dense):
+        names = pd.Index([*query.var_names, "silent"])
+        more = ad.AnnData(
+            np.hstack([query.X.toarray(), np.zeros((50, 1))]), obs=query.obs, var=pd.DataFrame(index=names)
+        )
+        result = trained.impute(more, **QUICK, n_folds=2)
+        assert (result[:, -1] == 0).all()
+        np.testing.assert_array_equal(result[:, :-1], trained.impute(query, **QUICK, n_folds=2).toarray())
+
+    def test_genes_that_the_model_does_not_know_may_be_missing(self, impute, query):
+        expected = impute(query, **MEAN).toarray()
+        more = ad.AnnData(
+            np.column_stack([np.full(50, np.nan), query.X.toarray()]),
+            obs=query.obs,
+            var=pd.DataFrame(index=["other", *query.var_names]),
+        )
+        result = impute(more, **MEAN)
+        np.testing.assert_array_equal(result[:, 1:], expected)
+        assert np.isnan(result[:, 0]).all()
+
+
+class TestZeros:
+    def test_every_zero_is_filled_and_nothing_else(self, impute, query):
+        counts = query.X.toarray()
+        result = impute(query, **MEAN).toarray()
+        assert (result[counts == 0] > 0).all()  # an expectation is never 0
+        np.testing.assert_array_equal(result[counts > 0], counts[counts > 0])
+
+    @pytest.mark.parametrize("n_folds", [1, 3])
+    def test_each_is_predicted_once_from_all_other_entries(self, impute, query, spy, n_folds):
+        impute(query, n_folds=n_folds, n_samples=1, batch_size=50)
+        counts = query.X.toarray()
+        assert len(spy) == n_folds
+        np.testing.assert_array_equal(sum(status == NOISED for status in spy), counts == 0)
+        assert all(((status == NOISED) | (status == OBSERVED)).all() for status in spy)
+        sizes = [(status == NOISED).sum() for status in spy]
+        n, p = (counts == 0).sum(), 1 / n_folds
+        assert max(abs(size - n * p) for size in sizes) <= 4 * np.sqrt(n * p * (1 - p))
+
+    def test_one_pass_mean_does_not_depend_on_where_the_zeros_are_marked(self, impute, query):
+        is_zero = query.X.toarray() == 0
+        np.testing.assert_array_equal(
+            impute(query, n_folds=1, **MEAN).toarray(), impute(query, sites=is_zero, **MEAN).toarray()
+        )
+
+
+class TestMissing:
+    def test_a_missing_entry_anywhere_leaves_zeros_alone(self, impute, query):
+        """What becomes of a cell does not depend on which others are asked for."""
+        counts = query.X.toarray()
+        counts[49, 3] = np.nan
+        query.X = counts
+        np.testing.assert_array_equal(impute(query, range(16)), counts[:16])
+        np.testing.assert_array_equal(impute(query)[:16], counts[:16])
+
+    @pytest.mark.parametrize("what", ["counts", "mask"])
+    def test_one_among_the_cells_asked_for_settles_it(self, masked, monkeypatch, what):
+        model, _, _ = masked
+        other = model.adata.copy()
+        if what == "mask":
+            other.X = other.layers["seen"].toarray().astype(np.int32)  # integers cannot be missing
+        looked_at, read = [], sccountsdiff.data.source.iter_some_rows
+
+        def spy(matrix, rows):
+            for some, block in read(matrix, rows):
+                looked_at.extend(some)
+                yield some, block
+
+        monkeypatch.setattr("sccountsdiff.data.source.iter_some_rows", spy)
+        model.impute(other, range(10, 30), silent=True, **MEAN)
+        assert set(looked_at) == set(range(10, 30))

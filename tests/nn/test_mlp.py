@@ -1,0 +1,26 @@
+"""The residual MLP over all genes at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sccountsdiff.nn import MLP
+from sccountsdiff.nn.mlp import AdaptiveBlock
+
+
+def test_blocks_start_as_the_identity(perturb):
+    block = AdaptiveBlock(8, 0.0)
+    h, condition = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(block(h, condition), h)
+    assert not torch.allclose(perturb(block)(h, condition), h)
+
+
+def test_the_order_of_tokens_does_not_matter(channels, tokens, perturb):
+    torch.manual_seed(0)
+    backbone = perturb(MLP(7, 2, n_hidden=8)).eval()
+    torch.testing.assert_close(backbone(channels, tokens.flip(1)), backbone(channels, tokens))
+
+
+def test_there_may_be_no_blocks_and_sizes_may_be_numbers_of_numpy(channels, tokens):
+    assert MLP(7, 2, np.int64(8), n_layers=0)(channels, tokens).shape == (2, 5, 7)
