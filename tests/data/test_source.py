@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from sccountsdiff.data.missing import OBSERVED_KEY
-from sccountsdiff.data.source import Cells, find_cells, make_source, match_genes, open_counts
+from sccountsdiff.data.source import CellTables, find_cells, make_source, match_genes, open_counts
 
 GENES = ["a", "b", "c", "d"]
 FORMATS = [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array]
@@ -73,7 +73,7 @@ class TestSource:
     def test_covariates_may_stand_elsewhere(self, adata):
         elsewhere = pd.DataFrame({"kind": ["x"] * 9, "age": np.arange(9) + 100}, index=adata.obs_names)
         source = make_source(
-            Cells(adata, elsewhere, elsewhere),
+            CellTables(adata, elsewhere, elsewhere),
             open_counts(adata, None, None),
             GENES,
             categories={"kind": np.array(["y", "x"])},

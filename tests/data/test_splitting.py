@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sccountsdiff.data.splitting import split_cells
+from sccountsdiff.data.splitting import split_train_validation
 
 
 class TestSplitCells:
@@ -14,7 +14,7 @@ class TestSplitCells:
         ("train_size", "validation_size"), [(0.9, None), (1.0, None), (0.5, 0.2), (0.3, 0.7), (1, 0)]
     )
     def test_is_a_partition_of_the_sizes_asked_for(self, n_cells, train_size, validation_size):
-        train, validation, test = split_cells(n_cells, train_size, validation_size, seed=0)
+        train, validation, test = split_train_validation(n_cells, train_size, validation_size, seed=0)
         assert sorted([*train, *validation, *test]) == list(range(n_cells))
         assert len(train) == max(1, round(train_size * n_cells))
         if validation_size is None:
@@ -23,12 +23,12 @@ class TestSplitCells:
             assert abs(len(validation) - validation_size * n_cells) <= 1
 
     def test_seed_decides(self):
-        first, second, other = (split_cells(100, 0.5, 0.25, seed) for seed in (0, 0, 1))
+        first, second, other = (split_train_validation(100, 0.5, 0.25, seed) for seed in (0, 0, 1))
         assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
         assert not np.array_equal(first[0], other[0])
 
     def test_cells_are_drawn_at_random_and_sorted(self):
-        train, validation, _ = split_cells(1000, 0.5, None, seed=0)
+        train, validation, _ = split_train_validation(1000, 0.5, None, seed=0)
         assert (np.diff(train) > 0).all() and (np.diff(validation) > 0).all()
         # mean of 500 of the numbers 0 to 999, without replacement
         standard_error = 1000 / np.sqrt(12) / np.sqrt(500) * np.sqrt(0.5)
@@ -45,4 +45,4 @@ class TestSplitCells:
     )
     def test_refuses_other_sizes(self, train_size, validation_size, message):
         with pytest.raises(ValueError, match=message):
-            split_cells(10, train_size, validation_size, 0)
+            split_train_validation(10, train_size, validation_size, 0)

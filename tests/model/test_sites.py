@@ -33,7 +33,13 @@ class TestDefaults:
             choose, n_folds = default_sites(has_missing=False, n_folds=7)
         assert choose is zeros and n_folds == 7
         assert "No count is marked as missing: imputing all zeros, in 7 folds." in caplog.text
-        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), [[True, False], [False, True]])
+        nothing = np.zeros_like(self.missing)
+        np.testing.assert_array_equal(choose(self.rows, self.counts, nothing), [[True, False], [False, True]])
+
+    def test_zeros_are_not_filled_in_where_counts_went_missing(self):
+        assert self.missing.any()
+        with pytest.raises(ValueError, match="went missing after it was set up"):
+            zeros(self.rows, self.counts, self.missing)
 
 
 class TestNamedSites:

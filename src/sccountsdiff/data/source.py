@@ -21,14 +21,14 @@ from sccountsdiff.data.covariates import check_covariates, continuous_values, en
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
 from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
-from sccountsdiff.data.summary import CountSummary, fingerprint, summarise_counts
+from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_counts
 
 if TYPE_CHECKING:
     from mudata import MuData
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellTables:
     """Where in an AnnData or a MuData the counts and the covariates of the same cells are.
 
     Attributes
@@ -44,7 +44,7 @@ class Cells:
     continuous_obs: pd.DataFrame
 
 
-def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = None) -> Cells:
+def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = None) -> CellTables:
     """Find counts and covariates, and refuse modalities that do not have the cells of the MuData in its order.
 
     Parameters
@@ -55,7 +55,7 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
         Of a MuData: as in :meth:`~sccountsdiff.CountsDiffImputer.setup_mudata`.
     """
     if modalities is None:
-        return Cells(data, data.obs, data.obs)
+        return CellTables(data, data.obs, data.obs)
     for argument, modality in {"layer": None, **modalities}.items():
         if modality not in data.mod:
             raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
@@ -69,7 +69,7 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
         return data.mod[modalities[argument]].obs if argument in modalities else data.obs
 
     counts = data.mod[modalities["layer"]]
-    return Cells(counts, obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys"))
+    return CellTables(counts, obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys"))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class CountMatrix:
 
     def fingerprint(self) -> tuple[bytes, ...]:
         """Checksums by which a change of counts or mask as a whole is noticed."""
-        return tuple(fingerprint(matrix) for matrix in (self.counts, self.mask) if matrix is not None)
+        return tuple(sample_checksum(matrix) for matrix in (self.counts, self.mask) if matrix is not None)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """The counts of some cells as they stand in the data, checked; ``rows`` in increasing order."""
@@ -221,7 +221,7 @@ class CellSource:
 
 
 def make_source(
-    cells: Cells,
+    cells: CellTables,
     matrix: CountMatrix,
     genes: Sequence[str] | np.ndarray,
     *,

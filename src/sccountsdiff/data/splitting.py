@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def split_cells(n_cells: int, train_size: float, validation_size: float | None, seed: int) -> list[np.ndarray]:
+def split_train_validation(
+    n_cells: int, train_size: float, validation_size: float | None, seed: int
+) -> list[np.ndarray]:
     """Training, validation and test cells, the same for a seed on every process."""
     if not 0 < train_size <= 1:
         raise ValueError(f"`train_size` must be above 0 and at most 1, not {train_size}.")

@@ -138,15 +138,15 @@ def summarise_counts(
     return CountSummary(total, n_observed, n_positive, labelled.categories, bool(n_of_cell.sum() < n_cells * n_genes))
 
 
-def fingerprint(matrix: Matrix) -> bytes:
+def sample_checksum(matrix: Matrix) -> bytes:
     """A few lines of a matrix, spread over all of it, as a checksum: tells whether it was changed as a whole.
 
     Examples
     --------
     >>> import numpy as np
     >>> counts = np.arange(12.0).reshape(4, 3)
-    >>> before = fingerprint(counts)
-    >>> fingerprint(counts) == before, fingerprint(np.log1p(counts)) == before
+    >>> before = sample_checksum(counts)
+    >>> sample_checksum(counts) == before, sample_checksum(np.log1p(counts)) == before
     (True, False)
     """
     stored_by_genes = is_csc(matrix)

@@ -15,7 +15,7 @@ from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.messages import suggestion
-from sccountsdiff.data.source import Cells, CellSource, CountMatrix, find_cells, make_source, open_counts
+from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_cells, make_source, open_counts
 from sccountsdiff.data.summary import CountSummary
 from sccountsdiff.module import CountsDiffModule
 
@@ -27,7 +27,7 @@ class CheckedData(NamedTuple):
     fingerprint: tuple[bytes, ...]
 
 
-def check_data(matrix: CountMatrix, cells: Cells, args: dict) -> CheckedData:
+def check_data(matrix: CountMatrix, cells: CellTables, args: dict) -> CheckedData:
     """Check counts and mask in one pass; ``args`` are those of the set-up."""
     labels = pd.Categorical(cells.categorical_obs[args["labels_key"]]) if args["zeros"] == "missing" else None
     return CheckedData(matrix.summarise(labels), matrix.fingerprint())
@@ -100,7 +100,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         if not self.is_trained:
             raise RuntimeError("The model is not trained yet: call `model.train()` first.")
 
-    def _cells(self, adata: AnnData | MuData | None) -> Cells:
+    def _cells(self, adata: AnnData | MuData | None) -> CellTables:
         """Where counts and covariates are, of the model's data or of other data of the same kind."""
         adata = self.adata if adata is None else adata
         if adata is None:
@@ -161,7 +161,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             mask_layer = None
         return open_counts(adata, args["layer"], mask_layer)
 
-    def _checked_data(self, matrix: CountMatrix, cells: Cells) -> CheckedData:
+    def _checked_data(self, matrix: CountMatrix, cells: CellTables) -> CheckedData:
         """What the check at set-up found; the data is checked anew if it was changed as a whole since then."""
         checked = getattr(self.adata_manager, "checked_data", None)
         if checked is None or checked.fingerprint != matrix.fingerprint():

@@ -20,7 +20,7 @@ from scvi.train import Trainer
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, location_and_scale
-from sccountsdiff.data.splitting import split_cells
+from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
@@ -146,9 +146,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             p_uncond=p_uncond,
             backbone_kwargs=options,
         )
-        network, law = type(self.module.denoiser.backbone).__name__, type(self.module.denoiser.head).__name__
         self._model_summary_string = (
-            f"CountsDiffImputer with {n_genes} genes, backbone: {network}, head: {law}, schedule: {schedule}, "
+            f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(head)}, "
+            f"schedule: {schedule}, "
             f"covariates: {', '.join([*self.categories, *self.continuous_keys]) or 'none'}"
         )
         self.init_params_ = self._get_init_params(locals())
@@ -246,7 +246,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             early_stopping_patience = whole_number("early_stopping_patience", early_stopping_patience)
         check_share("ema_decay", ema_decay)
         train_size = 0.9 if train_size is None else train_size
-        split = split_cells(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
+        split = split_train_validation(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
         self._check_unchanged()
         self._source()  # the data may have been normalised in place since the model was made
         can_validate = len(split[1]) > 0
@@ -350,6 +350,11 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         """
         _refuse_mps(torch.device(device).type)
         super().to_device(device)
+
+
+def _name(part: object) -> str:
+    """Of a part of the model that was given by name, as a class or as an object."""
+    return part if isinstance(part, str) else getattr(part, "__name__", type(part).__name__)
 
 
 def _refuse_other_types(adata: object) -> None:

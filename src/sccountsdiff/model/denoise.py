@@ -13,7 +13,7 @@ from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import NOISED, OBSERVED, guide
 from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw, expectation_settings, make_generator
+from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw_sites, expectation_settings, make_generator
 from sccountsdiff.model.settings import ResolvedSettings
 
 
@@ -99,5 +99,5 @@ class DenoiseMixin(CountsDiffBase):
         """
         x0, missing = cells["x0"], cells["missing"]
         status = torch.full_like(x0, OBSERVED).masked_fill(missing, NOISED)
-        chains = [draw(self.module, cells, status, settings, generator) for generator in generators]
+        chains = [draw_sites(self.module, cells, status, settings, generator) for generator in generators]
         return torch.where(missing, sum(chains) / len(chains), x0)

@@ -89,12 +89,12 @@ def fill(
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
             for k in range(n_samples):
                 generator = make_generator(device, seed, number, k, fold)
-                drawn = draw(module, cells, status, settings, generator, rows=block, on_move=on_move)
+                drawn = draw_sites(module, cells, status, settings, generator, rows=block, on_move=on_move)
                 draws[k].index_copy_(0, members, drawn.flatten().index_select(0, places))
         yield FilledBlock(counts, chosen, draws.cpu().numpy())
 
 
-def draw(
+def draw_sites(
     module: CountsDiffModule,
     cells: dict[str, Tensor],
     status: Tensor,

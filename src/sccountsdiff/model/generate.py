@@ -19,7 +19,7 @@ from sccountsdiff.data.covariates import check_covariates, continuous_values, en
 from sccountsdiff.data.messages import some_of
 from sccountsdiff.diffusion import NOISED
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import OnMove, choose_batch_size, choose_seed, draw, make_generator
+from sccountsdiff.model.engine import OnMove, choose_batch_size, choose_seed, draw_sites, make_generator
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
 N_STEPS = 50
@@ -97,7 +97,7 @@ class GenerateMixin(CountsDiffBase):
             )
             generator = make_generator(device, seed, number)
             status = torch.full_like(nothing, NOISED)
-            drawn = draw(self.module, cells, status, settings, generator, rows=rows, on_move=on_move)
+            drawn = draw_sites(self.module, cells, status, settings, generator, rows=rows, on_move=on_move)
             blocks.append(sp.csr_matrix(drawn.cpu().numpy()))
         generated = AnnData(sp.vstack(blocks, format="csr"), obs=obs, var=pd.DataFrame(index=pd.Index(self.gene_names)))
         note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}

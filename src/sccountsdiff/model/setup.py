@@ -20,7 +20,7 @@ from sccountsdiff.data.covariates import check_categories, check_covariates
 from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.data.reading import Matrix, is_csc
-from sccountsdiff.data.source import Cells, find_cells, match_genes, open_counts
+from sccountsdiff.data.source import CellTables, find_cells, match_genes, open_counts
 from sccountsdiff.model.base import CountsDiffBase, check_data
 
 logger = logging.getLogger("sccountsdiff")
@@ -144,7 +144,7 @@ class SetupMixin(CountsDiffBase):
     def _set_up(
         cls,
         data: AnnData | MuData,
-        cells: Cells,
+        cells: CellTables,
         setup_method_args: dict,
         makers: tuple[Callable, Callable, Callable],
         load_kwargs: dict,
