@@ -51,7 +51,7 @@ class TestSignatures:
         assert "n_steps\n" in parameters and rest.strip(), "in their place"
 
     def test_of_a_method_of_one_s_own(self):
-        @takes_sampling_settings(leave_out=("known", "guidance"), n_steps=7)
+        @takes_sampling_settings("n", leave_out=("known", "guidance"), n_steps=7)
         def draw(self, n, *, silent=False, **sampling):
             """Draw.
 
@@ -69,7 +69,7 @@ class TestSignatures:
 
         names = list(inspect.signature(draw).parameters)
         rest = [name for name in FIELDS if name not in ("known", "guidance")]
-        assert names == ["self", "n", "silent", *rest]
+        assert names == ["self", "n", *rest, "silent"]
         assert inspect.signature(draw).parameters["n_steps"].default == 7
         described = re.findall(r"^(\w+)$", inspect.cleandoc(draw.__doc__), flags=re.MULTILINE)
         assert described == ["Parameters", "n", *rest, "Returns"]

@@ -29,7 +29,7 @@ N_STEPS = 50
 class GenerateMixin(CountsDiffBase):
     """Generation of cells, with or without covariates."""
 
-    @takes_sampling_settings(leave_out=("known",), n_steps=N_STEPS)
+    @takes_sampling_settings("covariates", leave_out=("known",), n_steps=N_STEPS)
     @torch.inference_mode()
     def generate(
         self,
@@ -51,6 +51,8 @@ class GenerateMixin(CountsDiffBase):
         covariates
             A value for each covariate of the model, or a column of ``n_cells`` values for it. ``None`` generates
             without covariates (the null state, which models trained with ``p_uncond=0`` do not know).
+        **sampling
+            Settings of sampling.
         batch_size
             Cells at a time. Same ``seed``, ``batch_size`` and number of cells, same integers.
         seed
@@ -59,8 +61,6 @@ class GenerateMixin(CountsDiffBase):
             Show no progress bar.
         on_move
             As in :meth:`impute`.
-        **sampling
-            Settings of sampling.
 
         Returns
         -------

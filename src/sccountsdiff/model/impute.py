@@ -26,7 +26,7 @@ from sccountsdiff.model.sites import Sites, default_sites, named_sites
 class ImputeMixin(CountsDiffBase):
     """Imputation."""
 
-    @takes_sampling_settings()
+    @takes_sampling_settings("n_samples")
     def impute(
         self,
         adata: AnnData | MuData | None = None,
@@ -64,6 +64,8 @@ class ImputeMixin(CountsDiffBase):
             ``n_folds`` folds, so that each zero is predicted from all other entries, the other zeros included.
         n_samples
             Draws.
+        **sampling
+            Settings of sampling.
         n_folds
             Folds for imputing all zeros.
         return_mean
@@ -87,8 +89,6 @@ class ImputeMixin(CountsDiffBase):
         on_move
             Called with every :class:`~sccountsdiff.diffusion.Move` and the state after it, ``(cells, genes)`` of the
             model, in which only entries that are filled in are non-zero: block by block, fold by fold, draw by draw.
-        **sampling
-            Settings of sampling.
 
         Returns
         -------

@@ -22,7 +22,7 @@ from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 class PredictMixin(CountsDiffBase):
     """Predictive draws, expected expression and likelihood."""
 
-    @takes_sampling_settings()
+    @takes_sampling_settings("n_folds")
     def posterior_predictive_sample(
         self,
         adata: AnnData | MuData | None = None,
@@ -51,6 +51,8 @@ class PredictMixin(CountsDiffBase):
             Draws.
         n_folds
             Each entry is drawn given the entries of the other folds.
+        **sampling
+            Settings of sampling.
         batch_size
             Cells at a time.
         seed
@@ -61,8 +63,6 @@ class PredictMixin(CountsDiffBase):
             Treat cells with unseen categories as having no covariates instead of raising an error.
         on_move
             As in :meth:`impute`.
-        **sampling
-            Settings of sampling.
 
         Returns
         -------

@@ -50,9 +50,9 @@ class SamplingSettings:
     )
     attrition: float | Tensor | Attrition = _setting(
         0.005,
-        """Rate at which counts die in each step. A number: eta of the ``rescale`` schedule. Or an :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a
-        rate for each step; for each step and gene; or for each step, cell of ``adata`` and gene of the model. With
-        resampling, steps count as often as they are walked.""",
+        """Rate at which counts die in each step. A number: eta of the ``rescale`` schedule. Or an
+        :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a rate for each step; for each step and gene; or for
+        each step, cell of ``adata`` and gene of the model. With resampling, steps count as often as they are walked.""",
     )
     rounding: str | None = _setting(
         None,
@@ -168,11 +168,15 @@ def setting_fields(leave_out: tuple[str, ...] = (), **defaults: Any) -> list[ins
     ]
 
 
-def takes_sampling_settings(*, leave_out: tuple[str, ...] = (), **defaults: Any) -> Callable[[Method], Method]:
+def takes_sampling_settings(
+    after: str, *, leave_out: tuple[str, ...] = (), **defaults: Any
+) -> Callable[[Method], Method]:
     """Method decorator: shows the settings in place of ``**sampling`` in signature and docstring.
 
     Parameters
     ----------
+    after
+        Argument behind which they stand in the signature.
     leave_out
         Settings that the method does not take.
     **defaults
@@ -183,7 +187,9 @@ def takes_sampling_settings(*, leave_out: tuple[str, ...] = (), **defaults: Any)
         settings = setting_fields(leave_out, **defaults)
         signature = inspect.signature(method)
         others = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        method.__signature__ = signature.replace(parameters=[*others, *settings])  # type: ignore[attr-defined]
+        place = [p.name for p in others].index(after) + 1
+        shown = signature.replace(parameters=[*others[:place], *settings, *others[place:]])
+        method.__signature__ = shown  # type: ignore[attr-defined]
         docs = {field.name: field.metadata["doc"] for field in dataclasses.fields(SamplingSettings)}
         entries = [f"{setting.name}\n" + textwrap.indent(docs[setting.name], "    ") for setting in settings]
         method.__doc__ = re.sub(

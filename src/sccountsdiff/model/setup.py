@@ -14,6 +14,7 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS
 from scvi.data import AnnDataManager, fields
 
+from sccountsdiff.checks import one_of
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_categories, check_covariates
@@ -215,8 +216,7 @@ def _merge_keys(*keys: str | Sequence[str] | None) -> list[str]:
 
 
 def _check_zeros(zeros: str, labels_key: str | None) -> None:
-    if zeros not in ("observed", "missing"):
-        raise ValueError(f"`zeros` must be 'observed' or 'missing', not {zeros!r}.")
+    one_of("zeros", zeros, ("observed", "missing"))
     if zeros == "missing" and labels_key is None:
         raise ValueError("`zeros='missing'` needs `labels_key`: which zeros are missing depends on the cell's type.")
 
