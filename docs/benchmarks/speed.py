@@ -18,14 +18,15 @@ import pandas as pd
 import torch
 
 from sccountsdiff.diffusion import NOISED, OBSERVED
-from sccountsdiff.model.settings import Sampler, make_generator
+from sccountsdiff.model.engine import draw_sites, make_generator
+from sccountsdiff.model.settings import SamplingSettings
 from sccountsdiff.module import CountsDiffModule
 
 MODELS = {
     "default": ({}, {"n_steps": 15}, 128, 128),
     "paper": (
         {"backbone": "transformer", "head": "softplus", "observed_training": False},
-        {"n_steps": 19, "n_resamples": 3, "known": "noised", "guidance": 2.0},
+        {"n_steps": 19, "n_resamples": 3, "guidance": 2.0},
         4,
         2,
     ),
@@ -91,7 +92,8 @@ def draw(module: CountsDiffModule, means: torch.Tensor, n: int, sampling: dict) 
     half = torch.from_numpy(np.random.default_rng(0).random(cells["x0"].shape) < 0.5)
     status = torch.where(half, NOISED, OBSERVED).float()
     generator = make_generator(module.device, 0)
-    Sampler(module, **sampling).draw(cells["x0"], status, cells["categories"], cells["continuous"], generator)
+    with torch.inference_mode():
+        draw_sites(module, cells, status, SamplingSettings(**sampling).resolve(module), generator)
 
 
 if __name__ == "__main__":
