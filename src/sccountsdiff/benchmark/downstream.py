@@ -20,16 +20,8 @@ from sccountsdiff.benchmark.quiet import quiet
 if TYPE_CHECKING:
     from sccountsdiff.benchmark.scoring import Split
 
-__all__ = [
-    "CellTypeClassifier",
-    "accuracy",
-    "cluster_ari",
-    "leiden_clusters",
-    "log_normalised",
-    "macro_f1",
-    "marker_recovery",
-    "markers_of_types",
-]
+__all__ = ["CellTypeClassifier", "accuracy", "macro_f1", "leiden_clusters", "cluster_ari"]
+__all__ += ["log_normalised", "marker_recovery", "markers_of_types"]
 
 
 class CellTypeClassifier:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -161,36 +163,17 @@ class Atlas:
         )
 
 
-FETUS = Atlas(
-    name="fetus",
-    address="https://cellxgene.cziscience.com/collections/c114c20f-1ef4-49a5-9c2e-d965787fb90c",
-    covariates=("cell_type", "disease", "sex", "batch", "development_day"),
-    n_genes=1000,
-    common_share=100_000 / 4_062_980,
-    n_hidden=64,
-    n_heads=4,
-    n_steps=100_000,
-    ema_decay=0.9999,
-    weight_decay=0.0,
-    scidpms_epochs=65,
-    bootstrap_cells=50_000,
-)
+def _described(name: str) -> Atlas:
+    """The atlas as the file next to this module has it."""
+    atlas = tomllib.loads(files("sccountsdiff.benchmark.paper").joinpath("atlases.toml").read_text())[name]
+    common_share = atlas.pop("common_cells") / atlas.pop("n_cells")
+    return Atlas(name=name, covariates=tuple(atlas.pop("covariates")), common_share=common_share, **atlas)
+
+
+FETUS = _described("fetus")
 """Human fetal cell atlas (Cao et al. 2020), 4 million cells of 15 organs."""
 
-HEART = Atlas(
-    name="heart",
-    address="https://www.heartcellatlas.org (file global_raw.h5ad)",
-    covariates=("cell_type", "batch", "gender", "age"),
-    n_genes=500,
-    common_share=100_000 / 486_134,
-    n_hidden=128,
-    n_heads=8,
-    n_steps=50_000,
-    ema_decay=0.999,
-    weight_decay=1e-4,
-    scidpms_epochs=120,
-    bootstrap_cells=20_000,
-)
+HEART = _described("heart")
 """Heart cell atlas (Litviňuková et al. 2020), half a million cells of the adult heart."""
 
 
