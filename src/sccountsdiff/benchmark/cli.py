@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     add = sweep.add_argument
     add("setting", choices=tuple(sweeps.SWEEPS))
     _add_data(sweep)
-    add_run_options(sweep, output="sweep")
+    add_run_options(sweep, output="sweep", metrics="the paper's")
     add("--values", nargs="+", help="values of the setting (default: the paper's)")
     add("--schedules", nargs="+", help=f"for attrition and guidance: train with some of {', '.join(SCHEDULES)}")
     add("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
@@ -107,8 +107,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     add("--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)")
 
 
-def add_run_options(parser: argparse.ArgumentParser, output: str | None) -> None:
-    """Add the options of all comparisons; without a folder for results, the command chooses one.
+def add_run_options(parser: argparse.ArgumentParser, output: str | None, metrics: str = "all that apply") -> None:
+    """Add the options of all comparisons, with the default folder for results and, for the help, the default metrics.
 
     Examples
     --------
@@ -119,9 +119,9 @@ def add_run_options(parser: argparse.ArgumentParser, output: str | None) -> None
     """
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", default=[0])
-    add("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply, or the paper's)")
-    default = output or "name of the table"
-    add("--output", default=output, help=f"folder for results; continues what is there (default: {default})")
+    add("--metrics", nargs="+", metavar="METRIC", help=f"names of metrics (default: {metrics})")
+    folder = output or "name of the table"
+    add("--output", default=output, help=f"folder for results; continues what is there (default: {folder})")
     add("--retry-failed", action="store_true", help="try again what failed in an earlier run")
 
 
@@ -135,7 +135,7 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     >>> parser.parse_args(["--embedder", "census"]).embedder
     'census'
     """
-    weights = "released weights of scGPT, for its pretrained variant; unknown genes get their mean"
+    weights = "released weights of scGPT, for scgpt_pretrained; unknown genes get their mean"
     parser.add_argument("--weights", metavar="FOLDER", help=weights)
     embedder = "saved scvi-tools model for scFID (default: train one)"
     parser.add_argument("--embedder", metavar="FOLDER", help=embedder)

@@ -131,19 +131,10 @@ def run(
     >>> best.to_dict()
     {'mcar': 'gene_mean', 'mnar_low': 'zero'}
     """
-    plan = Plan(
-        datasets=datasets,
-        missingness=missingness,
-        methods=methods,
-        seeds=seeds,
-        metrics=metrics,
-        n_samples=n_samples,
-        protocol=protocol,
-        embedder=embedder,
-        n_bootstrap=n_bootstrap,
-        bootstrap_cells=bootstrap_cells,
-        quick=quick,
-    )
+    compared = {"datasets": datasets, "missingness": missingness, "methods": methods, "seeds": seeds}
+    asked = {"n_samples": n_samples, "protocol": protocol, "quick": quick}
+    scored = {"metrics": metrics, "embedder": embedder, "n_bootstrap": n_bootstrap, "bootstrap_cells": bootstrap_cells}
+    plan = Plan(**compared, **asked, **scored)
     if quick:
         n_cells, n_genes = n_cells or 2000, n_genes or 1000
     store = ResultStore(output)

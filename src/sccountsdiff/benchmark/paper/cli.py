@@ -33,7 +33,7 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     column = "column of obs with a covariate, nothing behind = to do without; may be repeated"
     add("--column", action="append", default=[], metavar="COVARIATE=COLUMN", help=column)
     add("--gene-column", help="column of var with the names of genes (default: its index)")
-    add_run_options(paper, output=None)
+    add_run_options(paper, output=None, metrics="the paper's")
     add_models(paper)
 
 
