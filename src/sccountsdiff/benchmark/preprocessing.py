@@ -10,6 +10,8 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
+from sccountsdiff.checks import one_of, whole_number
+
 Ranking = Literal["cv", "pearson_residuals", "variance"]
 
 
@@ -69,11 +71,9 @@ def top_genes(adata: AnnData, n: int, by: Ranking = "cv", *, layer: str | None =
     >>> top_genes(adata, 1, by="cv").var_names.tolist()
     ['1']
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, found {n}.")
+    n = whole_number("n", n)
     scores = {"cv": _cv, "variance": _variance, "pearson_residuals": _residual_variance}
-    if by not in scores:
-        raise ValueError(f"by must be one of {list(scores)}, found {by!r}.")
+    one_of("by", by, tuple(scores))
     score = scores[by](_sparse_counts(adata, layer))
     best = np.argsort(-score, kind="stable")[:n]
     return adata[:, np.sort(best)].copy()

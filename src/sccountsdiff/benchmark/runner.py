@@ -275,12 +275,8 @@ def _ask_and_score(
                     answer = task.truth(split, hidden) if method is None else task.ask(method, split, hidden, n)
                 scores = split.scores(metrics, answer, **resamples)
             error = outcome.error
-        costs = {
-            "n_samples": n,
-            "fit_seconds": fitted.usage.seconds,
-            "impute_seconds": usage.seconds,
-            "peak_memory_mb": max(fitted.usage.peak_memory_mb, usage.peak_memory_mb),
-        }
+        peak = max(fitted.usage.peak_memory_mb, usage.peak_memory_mb)
+        costs = dict(zip(COST_COLUMNS, (fitted.usage.seconds, usage.seconds, peak), strict=True)) | {"n_samples": n}
         if error is not None:
             return [*rows, costs | {"metric": None, "value": np.nan, "se": np.nan, "error": error}]
         rows += [costs | row for row in scores]

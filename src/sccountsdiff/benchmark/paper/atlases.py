@@ -130,23 +130,16 @@ class Atlas:
         if columns.get(self.covariates[0], "") is None:
             raise ValueError(f"columns: {self.covariates[0]!r} is the type of the cell and cannot be left out.")
         in_lower_case = {str(name).lower(): name for name in obs.columns}
-        found, missing = {}, []
-        for covariate in self.covariates:
-            column = columns.get(covariate, covariate)
-            if column is None:
-                continue
-            if column not in obs:
-                column = in_lower_case.get(column.lower())
-            if column is None:
-                missing.append(covariate)
-            else:
-                found[covariate] = obs[column].astype(object).where(obs[column].notna(), "unknown").astype(str)
-        if missing:
+        names = {covariate: columns.get(covariate, covariate) for covariate in self.covariates}
+        names = {covariate: name for covariate, name in names.items() if name is not None}
+        found = {c: obs.get(name, obs.get(in_lower_case.get(name.lower()))) for c, name in names.items()}
+        if missing := [covariate for covariate, column in found.items() if column is None]:
             raise KeyError(
                 f"The {self.name} atlas must have the columns {missing} in obs; found {list(obs.columns)}. Say which columns "
                 f"to take with columns={{{missing[0]!r}: ...}}, None for none, or get the file from {self.address}."
             )
-        return pd.DataFrame(found, index=obs.index.astype(str))
+        texts = {c: column.astype(object).where(column.notna(), "unknown").astype(str) for c, column in found.items()}
+        return pd.DataFrame(texts, index=obs.index.astype(str))
 
     def _find_counts(self, file: h5py.File) -> tuple[object, h5py.Group]:
         """The matrix of the file that holds whole numbers, not yet read, and its table of genes."""
