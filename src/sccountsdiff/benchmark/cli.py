@@ -51,9 +51,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     add_models(imputation)
     add = imputation.add_argument
     add("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(BASELINES)}")
-    patterns = (
-        f"some of {', '.join(MISSINGNESS)}, those of entries with a rate if wanted, as in mcar:0.3 (default: mcar)"
-    )
+    patterns = f"some of {', '.join(MISSINGNESS)}; those of entries may have a rate, as in mcar:0.3 (default: mcar)"
     denoising = "molecules hides a tenth of the molecules, and methods denoise"
     add("--missingness", nargs="+", default=["mcar"], metavar="PATTERN", help=f"{patterns}; {denoising}")
     add("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")

@@ -64,8 +64,10 @@ class Plan:
             raise ValueError(f"n_bootstrap must be 0 or at least 2, found {n_bootstrap}.")
         if bootstrap_cells is not None:
             whole_number("bootstrap_cells", bootstrap_cells, least=2)
-        self.seeds, self.n_samples = _numbers("seeds", seeds, least=0), _numbers("n_samples", n_samples, least=1)
-        self.protocol, self.embedder = protocol, None if embedder is None else Path(embedder)
+        self.seeds = _numbers("seeds", seeds, least=0)
+        self.n_samples = _numbers("n_samples", n_samples, least=1)
+        self.protocol = protocol
+        self.embedder = None if embedder is None else Path(embedder)
         self.n_bootstrap, self.bootstrap_cells = n_bootstrap, bootstrap_cells
 
         self.tasks = _by_name("missingness", map(make_task, _as_list(missingness)), lambda task: task.name)
