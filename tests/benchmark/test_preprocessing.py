@@ -48,9 +48,9 @@ def test_top_genes_by_pearson_residuals():
 def test_silent_genes_come_last():
     cells = AnnData(np.array([[0.0, 1, 3], [0, 1, 5]]))
     assert "0" not in top_genes(cells, 2, by="cv").var_names
-    with pytest.raises(ValueError, match="by must be one of"):
+    with pytest.raises(ValueError, match="`by` must be"):
         top_genes(cells, 2, by="mean")
-    with pytest.raises(ValueError, match="n must be"):
+    with pytest.raises(ValueError, match="`n` must be"):
         top_genes(cells, 0)
     with pytest.raises(KeyError, match="layer"):
         top_genes(cells, 1, layer="raw")

@@ -34,6 +34,14 @@ def test_without_a_folder_results_live_in_memory():
     assert store.load({"seed": 1}) == [{"value": 1}]
 
 
+def test_what_failed_is_made_again_if_asked_for(tmp_path):
+    for seed, error in ((1, None), (2, "ValueError: too small")):
+        ResultStore(tmp_path).save({"seed": seed}, [{"error": None}, {"error": error}])
+    assert ResultStore(tmp_path).load({"seed": 2}) is not None
+    again = ResultStore(tmp_path, retry_failed=True)
+    assert again.load({"seed": 1}) is not None and again.load({"seed": 2}) is None
+
+
 def test_the_fingerprint_is_of_the_values():
     counts = np.array([[0.0, 2.0], [3.0, 0.0]])
     obs = {"type": ["a", "b"], "other": ["x", "y"]}

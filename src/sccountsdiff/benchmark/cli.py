@@ -45,38 +45,28 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     kinds = benchmark.add_subparsers(required=True, metavar="kind", parser_class=_KindParser)
 
     imputation = kinds.add_parser("imputation", help="hide counts of test cells and compare methods that fill them in")
-    _add_common(imputation, output="benchmark")
-    imputation.add_argument("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(BASELINES)}")
-    imputation.add_argument(
-        "--missingness",
-        nargs="+",
-        default=["mcar"],
-        metavar="PATTERN",
-        help=f"some of {', '.join(MISSINGNESS)}, those of entries with a rate if wanted, as in mcar:0.3 (default: mcar); "
-        "molecules hides a tenth of the molecules, and methods denoise",
-    )
-    imputation.add_argument("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
-    imputation.add_argument(
-        "--weights",
-        metavar="FOLDER",
-        help="released weights of scGPT, for scgpt_pretrained; unknown genes get their mean",
-    )
-    imputation.add_argument(
-        "--embedder", metavar="FOLDER", help="saved scvi-tools model for scFID (default: train one)"
-    )
-    imputation.add_argument("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
     imputation.set_defaults(run=_run_imputation)
+    _add_data(imputation)
+    add_run_options(imputation, output="benchmark")
+    add_models(imputation)
+    add = imputation.add_argument
+    add("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(BASELINES)}")
+    patterns = f"some of {', '.join(MISSINGNESS)}; those of entries may have a rate, as in mcar:0.3 (default: mcar)"
+    denoising = "molecules hides a tenth of the molecules, and methods denoise"
+    add("--missingness", nargs="+", default=["mcar"], metavar="PATTERN", help=f"{patterns}; {denoising}")
+    add("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
+    add("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
 
     sweep = kinds.add_parser("sweep", help="vary one setting of CountsDiff")
-    sweep.add_argument("setting", choices=tuple(sweeps.SWEEPS))
-    _add_common(sweep, output="sweep")
-    sweep.add_argument("--values", nargs="+", help="values of the setting (default: the paper's)")
-    sweep.add_argument(
-        "--schedules", nargs="+", help=f"for attrition and guidance: train with some of {', '.join(SCHEDULES)}"
-    )
-    sweep.add_argument("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
-    sweep.add_argument("--max-epochs", type=int, help="epochs of each training (default: the model's own)")
     sweep.set_defaults(run=_run_sweep)
+    add = sweep.add_argument
+    add("setting", choices=tuple(sweeps.SWEEPS))
+    _add_data(sweep)
+    add_run_options(sweep, output="sweep", metrics="the paper's")
+    add("--values", nargs="+", help="values of the setting (default: the paper's)")
+    add("--schedules", nargs="+", help=f"for attrition and guidance: train with some of {', '.join(SCHEDULES)}")
+    add("--missingness", default="mcar:0.4", metavar="PATTERN", help="(default: mcar:0.4)")
+    add("--max-epochs", type=int, help="epochs of each training (default: the model's own)")
 
     for kind, purpose in OTHER_KINDS.items():
         kinds.add_parser(kind, help=purpose, module=f"sccountsdiff.benchmark.{kind}.cli")
@@ -98,43 +88,55 @@ class _KindParser(argparse.ArgumentParser):
         return kinds.choices[kind].parse_known_args(args, namespace)
 
 
-def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
-    parser.add_argument(
-        "--dataset",
-        default="pbmc68k",
-        help=f"an .h5ad file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)",
-    )
-    parser.add_argument(
-        "--layer", help="layer of the file with the counts, or X (default: counts if there is one, else X)"
-    )
-    parser.add_argument("--label", help="column of obs with the type of each cell")
-    parser.add_argument("--covariate", action="append", default=[], help="column of obs; may be repeated")
-    parser.add_argument(
-        "--genes", dest="n_genes", metavar="N", type=int, help="most variable genes to keep (default: all)"
-    )
-    parser.add_argument("--gene-ranking", choices=get_args(Ranking), default="cv")
-    parser.add_argument("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
-    parser.add_argument(
-        "--cells", dest="n_cells", metavar="N", type=int, help="keep at most this many cells, at random"
-    )
-    parser.add_argument("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--metrics", nargs="+", metavar="METRIC", help="names of metrics (default: all that apply)")
-    parser.add_argument(
-        "--bootstrap",
-        dest="n_bootstrap",
-        metavar="N",
-        type=int,
-        default=10,
-        help="resamples for standard errors, 0 for none (default: 10)",
-    )
-    parser.add_argument(
-        "--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)"
-    )
-    parser.add_argument(
-        "--output", default=output, help=f"folder for results; continues what is there (default: {output})"
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="try again what failed in an earlier run")
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    """Options that say which cells and genes are compared, and how often they are resampled."""
+    add = parser.add_argument
+    add("--dataset", default="pbmc68k", help=f".h5ad file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)")
+    add("--layer", help="layer of the file with the counts, or X (default: counts if there is one, else X)")
+    add("--label", help="column of obs with the type of each cell")
+    add("--covariate", action="append", default=[], help="column of obs; may be repeated")
+    add("--genes", dest="n_genes", metavar="N", type=int, help="most variable genes to keep (default: all)")
+    add("--gene-ranking", choices=get_args(Ranking), default="cv")
+    add("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
+    add("--cells", dest="n_cells", metavar="N", type=int, help="keep at most this many cells, at random")
+    add("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
+    resamples = "resamples for standard errors, 0 for none (default: 10)"
+    add("--bootstrap", dest="n_bootstrap", metavar="N", type=int, default=10, help=resamples)
+    add("--bootstrap-cells", type=int, metavar="N", help="cells in each resample, and for MMD, at most (default: all)")
+
+
+def add_run_options(parser: argparse.ArgumentParser, output: str | None, metrics: str = "all that apply") -> None:
+    """Add the options of all comparisons, with the default folder for results and, for the help, the default metrics.
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> add_run_options(parser, output="results")
+    >>> parser.parse_args([]).output
+    'results'
+    """
+    add = parser.add_argument
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--metrics", nargs="+", metavar="METRIC", help=f"names of metrics (default: {metrics})")
+    folder = output or "name of the table"
+    add("--output", default=output, help=f"folder for results; continues what is there (default: {folder})")
+    add("--retry-failed", action="store_true", help="try again what failed in an earlier run")
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name folders with trained models.
+
+    Examples
+    --------
+    >>> parser = argparse.ArgumentParser()
+    >>> add_models(parser)
+    >>> parser.parse_args(["--embedder", "census"]).embedder
+    'census'
+    """
+    weights = "released weights of scGPT, for scgpt_pretrained; unknown genes get their mean"
+    parser.add_argument("--weights", metavar="FOLDER", help=weights)
+    embedder = "saved scvi-tools model for scFID (default: train one)"
+    parser.add_argument("--embedder", metavar="FOLDER", help=embedder)
 
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:

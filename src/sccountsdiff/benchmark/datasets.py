@@ -92,11 +92,7 @@ def _pbmc68k() -> Dataset:
 
 
 def load_dataset(
-    source: DataSource,
-    *,
-    covariates: Sequence[str] | str = (),
-    label: str | None = None,
-    layer: str | None = None,
+    source: DataSource, *, covariates: Sequence[str] | str = (), label: str | None = None, layer: str | None = None
 ) -> Dataset:
     """A data set, by registered name or from an ``.h5ad`` file.
 

@@ -16,20 +16,13 @@ from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised
 from sccountsdiff.benchmark.metrics.registry import register_input, register_metric
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.checks import whole_number
 
 if TYPE_CHECKING:
     from sccountsdiff.benchmark.scoring import Split
 
-__all__ = [
-    "CellTypeClassifier",
-    "accuracy",
-    "cluster_ari",
-    "leiden_clusters",
-    "log_normalised",
-    "macro_f1",
-    "marker_recovery",
-    "markers_of_types",
-]
+__all__ = ["CellTypeClassifier", "accuracy", "macro_f1", "leiden_clusters", "cluster_ari"]
+__all__ += ["log_normalised", "marker_recovery", "markers_of_types"]
 
 
 class CellTypeClassifier:
@@ -209,8 +202,7 @@ def markers_of_types(counts: DenseOrSparse, labels: Sequence, *, n_markers: int 
     """
     import scanpy as sc
 
-    if n_markers < 1:
-        raise ValueError(f"n_markers must be at least 1, found {n_markers}.")
+    n_markers = whole_number("n_markers", n_markers)
     labels = pd.Series(np.asarray(labels, dtype=str))
     sizes = labels.value_counts().sort_index()
     types = sizes.index[sizes > 1].tolist()
@@ -221,9 +213,8 @@ def markers_of_types(counts: DenseOrSparse, labels: Sequence, *, n_markers: int 
     n_markers = max(1, min(n_markers, cells.n_vars // 2))
     with quiet(), np.errstate(all="ignore"):
         sc.tl.rank_genes_groups(cells, "type", groups=types, method="t-test", n_genes=n_markers)
-    column = {name: i for i, name in enumerate(cells.var_names)}
     ranked = cells.uns["rank_genes_groups"]["names"]
-    return {name: {column[gene] for gene in ranked[name]} for name in types}
+    return {name: {int(gene) for gene in ranked[name]} for name in types}
 
 
 def leiden_clusters(

@@ -179,9 +179,7 @@ class MAR(Missingness):
         n_cells, n_genes = counts.shape
         ends = np.round(n_cells * np.cumsum(np.atleast_1d(self.row_share))).astype(int)
         widths = np.round(n_genes * np.atleast_1d(self.column_share)).astype(int)
-        width_of_cell = np.zeros(n_cells, dtype=int)
-        for start, end, width in zip([0, *ends], ends, widths, strict=False):
-            width_of_cell[start:end] = width
+        width_of_cell = np.repeat([*widths, 0], np.diff([0, *ends, n_cells]))
         place_of_gene = rng.permutation(n_genes)
         return place_of_gene < rng.permutation(width_of_cell)[:, None]
 

@@ -133,15 +133,9 @@ def quality(
     ax, is_own = own_axes(ax, (8, 4.2))
     for number, ((group, method, n), point) in enumerate(points.iterrows()):
         at = (point["mean", x], point["mean", y])
-        ax.errorbar(
-            *at,
-            xerr=np.nan_to_num(point["se", x]),
-            yerr=np.nan_to_num(point["se", y]),
-            fmt=MARKERS[number % len(MARKERS)],
-            color=GROUP_COLOURS.get(group, GREEN),
-            elinewidth=0.8,
-            label=f"{number + 1}  {row_name(method, n)}",
-        )
+        xerr, yerr = np.nan_to_num([point["se", x], point["se", y]])
+        style = {"fmt": MARKERS[number % len(MARKERS)], "color": GROUP_COLOURS.get(group, GREEN), "elinewidth": 0.8}
+        ax.errorbar(*at, xerr=xerr, yerr=yerr, label=f"{number + 1}  {row_name(method, n)}", **style)
         ax.annotate(str(number + 1), at, xytext=(4, 4), textcoords="offset points")
     ax.set(xlabel=heading(x), ylabel=heading(y), title="Pointwise against distributional quality")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,12 @@ from sccountsdiff.benchmark.metrics import METRICS, Metric, get_metric
 from sccountsdiff.benchmark.optional import missing_packages
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.tasks import Task, make_task
+from sccountsdiff.checks import one_of, whole_number
 
 logger = logging.getLogger("sccountsdiff")
 
-DEFAULT_METHODS = (
-    "zero",
-    "gene_mean",
-    "conditional_mean",
-    "conditional_mean_scaled",
-    "knn_mean",
-    "scvi",
-    "countsdiff_mean",
-    "countsdiff",
-)
+DEFAULT_METHODS = ("zero", "gene_mean", "conditional_mean", "conditional_mean_scaled", "knn_mean", "scvi")
+DEFAULT_METHODS += ("countsdiff_mean", "countsdiff")
 QUICK_EPOCHS = 60
 QUICK_EPOCHS_OF = {"scvi": 240, "scvi_refined": 240}  # whose epochs are short, and which is far from done after 60
 
@@ -62,34 +55,29 @@ class Plan:
         bootstrap_cells: int | None = None,
         quick: bool = False,
     ) -> None:
-        self.seeds = _different_numbers("seeds", seeds, least=0)
-        self.n_samples = _different_numbers("n_samples", n_samples, least=1)
-        if protocol not in ("all", "paper"):
-            raise ValueError(f"protocol must be 'all' or 'paper', found {protocol!r}.")
-        self.protocol = protocol
+        one_of("protocol", protocol, ("all", "paper"))
         if embedder is not None and not Path(embedder).is_dir():
             raise FileNotFoundError(
                 f"embedder must be the folder of a saved scvi-tools model, found nothing at {embedder}."
             )
-        self.embedder = None if embedder is None else Path(embedder)
         if n_bootstrap == 1 or n_bootstrap < 0:
             raise ValueError(f"n_bootstrap must be 0 or at least 2, found {n_bootstrap}.")
-        self.n_bootstrap = n_bootstrap
-        if bootstrap_cells is not None and bootstrap_cells < 2:
-            raise ValueError(
-                f"bootstrap_cells must be at least 2, found {bootstrap_cells}; leave it out for all cells."
-            )
-        self.bootstrap_cells = bootstrap_cells
+        if bootstrap_cells is not None:
+            whole_number("bootstrap_cells", bootstrap_cells, least=2)
+        self.seeds = _numbers("seeds", seeds, least=0)
+        self.n_samples = _numbers("n_samples", n_samples, least=1)
+        self.protocol = protocol
+        self.embedder = None if embedder is None else Path(embedder)
+        self.n_bootstrap, self.bootstrap_cells = n_bootstrap, bootstrap_cells
 
-        self.tasks = _by_name("missingness", ((task.name, task) for task in map(make_task, _as_list(missingness))))
+        self.tasks = _by_name("missingness", map(make_task, _as_list(missingness)), lambda task: task.name)
         given = _as_list(DEFAULT_METHODS if methods is None else methods)
         chosen = [_make_method(method, quick) for method in given]
-        self.methods = _by_name("methods", ((label(method, method.name), method) for method in chosen))
+        self.methods = _by_name("methods", chosen, lambda method: label(method, method.name))
         for task in self.tasks.values():
             task.check(self.methods, protocol)
-        self.datasets = tuple(map(load_dataset, _as_list(datasets)))
-        if not self.datasets or len({d.name for d in self.datasets}) < len(self.datasets):
-            raise ValueError(f"datasets must have different names, found {[d.name for d in self.datasets]}.")
+        loaded = map(load_dataset, _as_list(datasets))
+        self.datasets = tuple(_by_name("datasets", loaded, lambda dataset: dataset.name).values())
         if protocol == "paper" and (bare := [d.name for d in self.datasets if d.label is None]):
             raise ValueError(f"protocol='paper' needs the type of each cell, but data set {bare[0]!r} has no label.")
         self.metrics = self._all_metrics(quick) if metrics is None else self._named_metrics(metrics)
@@ -146,18 +134,16 @@ def _as_list(things: Any) -> list:
     return list(things) if isinstance(things, Sequence) and not isinstance(things, str | Path) else [things]
 
 
-def _different_numbers(argument: str, given: int | Sequence[int], least: int) -> tuple[int, ...]:
-    numbers = (given,) if isinstance(given, int) else tuple(given)
-    if not numbers or min(numbers) < least or len(set(numbers)) < len(numbers):
-        raise ValueError(f"{argument} must be different whole numbers of at least {least}, found {list(numbers)}.")
-    return numbers
+def _numbers(argument: str, given: int | Sequence[int], least: int) -> tuple[int, ...]:
+    numbers = [whole_number(argument, n, least) for n in ((given,) if isinstance(given, int) else given)]
+    return tuple(_by_name(argument, numbers, lambda number: number))
 
 
-def _by_name(argument: str, pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    pairs = list(pairs)
-    names = [name for name, _ in pairs]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"{argument} must name at least one, each once, found {names}.")
+def _by_name(argument: str, things: Iterable, name_of: Callable[[Any], Hashable]) -> dict[Any, Any]:
+    """The things by their names; an error if there are none, or if two have the same."""
+    pairs = [(name_of(thing), thing) for thing in things]
+    if not pairs or len(dict(pairs)) < len(pairs):
+        raise ValueError(f"{argument} must name at least one, each once, found {[name for name, _ in pairs]}.")
     return dict(pairs)
 
 

@@ -10,6 +10,9 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
+from sccountsdiff.checks import one_of, whole_number
+from sccountsdiff.data.counts import get_matrix
+
 Ranking = Literal["cv", "pearson_residuals", "variance"]
 
 
@@ -36,7 +39,7 @@ def filter_genes(adata: AnnData, min_cells: int, *, layer: str | None = None) ->
     >>> filter_genes(AnnData(np.array([[1.0, 0.0], [2.0, 3.0]])), min_cells=2).shape
     (2, 1)
     """
-    n_cells = np.asarray((_sparse_counts(adata, layer) > 0).sum(axis=0)).ravel()
+    n_cells = np.asarray((sparse.csr_matrix(get_matrix(adata, layer)) > 0).sum(axis=0)).ravel()
     if not np.any(n_cells >= min_cells):
         raise ValueError(f"No gene is found in min_cells={min_cells} cells; the commonest is found in {n_cells.max()}.")
     return adata[:, n_cells >= min_cells].copy()
@@ -69,12 +72,10 @@ def top_genes(adata: AnnData, n: int, by: Ranking = "cv", *, layer: str | None =
     >>> top_genes(adata, 1, by="cv").var_names.tolist()
     ['1']
     """
-    if n < 1:
-        raise ValueError(f"n must be at least 1, found {n}.")
+    n = whole_number("n", n)
     scores = {"cv": _cv, "variance": _variance, "pearson_residuals": _residual_variance}
-    if by not in scores:
-        raise ValueError(f"by must be one of {list(scores)}, found {by!r}.")
-    score = scores[by](_sparse_counts(adata, layer))
+    one_of("by", by, tuple(scores))
+    score = scores[by](sparse.csr_matrix(get_matrix(adata, layer)))
     best = np.argsort(-score, kind="stable")[:n]
     return adata[:, np.sort(best)].copy()
 
@@ -165,12 +166,6 @@ def encode_labels(adata: AnnData, keys: Sequence[str] | str) -> AnnData:
         adata.obs[key + "_code"] = codes
         adata.uns.setdefault("label_codes", {})[key] = names
     return adata
-
-
-def _sparse_counts(adata: AnnData, layer: str | None) -> sparse.csr_matrix:
-    if layer is not None and layer not in adata.layers:
-        raise KeyError(f"layer={layer!r} is not a layer of adata; found {list(adata.layers)}.")
-    return sparse.csr_matrix(adata.X if layer is None else adata.layers[layer])
 
 
 def _mean(counts: sparse.csr_matrix) -> np.ndarray:

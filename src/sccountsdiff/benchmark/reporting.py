@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pandas as pd
@@ -25,15 +26,7 @@ COSTS_LEGEND = (
     "Means over data sets, patterns and seeds. Fits shared by several methods count for each. Memory is the "
     "largest resident memory of the whole process, libraries included."
 )
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2em auto; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { padding: .25em .7em; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-thead th { border-bottom: 2px solid #444; }
-tr.rule td { border-top: 1px solid #888; }
-img { max-width: 100%; }
-"""
+STYLE = files("sccountsdiff.benchmark").joinpath("report.css").read_text()
 
 
 def report(
@@ -99,7 +92,7 @@ def report(
     head = f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
     body = "\n".join(page)
     target = output / "report.html"
-    target.write_text(f"{head}<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n", encoding="utf-8")
+    target.write_text(f"{head}<style>\n{STYLE}</style></head><body>\n{body}\n</body></html>\n", encoding="utf-8")
     return target
 
 

@@ -107,6 +107,7 @@ class ResultStore:
     """Rows of finished work, in one JSON file each under a folder, or in memory only.
 
     A file is written in full under another name and then renamed: a run that is killed leaves no half-written result.
+    Work that failed counts as finished, unless it is to be tried again.
 
     Examples
     --------
@@ -117,18 +118,20 @@ class ResultStore:
     ([{'value': 1.5}], None)
     """
 
-    def __init__(self, folder: str | Path | None) -> None:
+    def __init__(self, folder: str | Path | None, retry_failed: bool = False) -> None:
         self.folder = None if folder is None else Path(folder) / "results"
+        self.retry_failed = retry_failed
         self._memory: dict[str, list[dict]] = {}
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
 
     def load(self, configuration: dict) -> list[dict] | None:
-        """Rows that were saved for this configuration, or ``None``."""
+        """Rows that were saved for this configuration, or ``None`` if there are none or they are to be made again."""
         key = _key(configuration)
         if key not in self._memory and self.folder is not None and (self.folder / f"{key}.json").exists():
             self._memory[key] = json.loads((self.folder / f"{key}.json").read_text())["rows"]
-        return self._memory.get(key)
+        rows = self._memory.get(key)
+        return None if rows and self.retry_failed and any(row["error"] for row in rows) else rows
 
     def save(self, configuration: dict, rows: list[dict]) -> None:
         """Keep rows for a configuration."""

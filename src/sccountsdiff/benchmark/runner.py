@@ -131,29 +131,20 @@ def run(
     >>> best.to_dict()
     {'mcar': 'gene_mean', 'mnar_low': 'zero'}
     """
-    plan = Plan(
-        datasets=datasets,
-        missingness=missingness,
-        methods=methods,
-        seeds=seeds,
-        metrics=metrics,
-        n_samples=n_samples,
-        protocol=protocol,
-        embedder=embedder,
-        n_bootstrap=n_bootstrap,
-        bootstrap_cells=bootstrap_cells,
-        quick=quick,
-    )
+    compared = {"datasets": datasets, "missingness": missingness, "methods": methods, "seeds": seeds}
+    asked = {"n_samples": n_samples, "protocol": protocol, "quick": quick}
+    scored = {"metrics": metrics, "embedder": embedder, "n_bootstrap": n_bootstrap, "bootstrap_cells": bootstrap_cells}
+    plan = Plan(**compared, **asked, **scored)
     if quick:
         n_cells, n_genes = n_cells or 2000, n_genes or 1000
-    store = ResultStore(output)
+    store = ResultStore(output, retry_failed)
     n_jobs = len(plan.datasets) * len(plan.seeds) * (len(plan.methods) + 1) * len(plan.tasks)
     rows: list[dict] = []
     with tqdm(total=n_jobs, desc="Benchmark", unit="job", disable=silent) as progress:
         for dataset in plan.datasets:
             cells = prepare(dataset, n_genes=n_genes, gene_ranking=gene_ranking, min_cells=min_cells, n_cells=n_cells)
             for seed in plan.seeds:
-                rows += _run_seed(plan, dataset, cells, seed, store, retry_failed, progress)
+                rows += _run_seed(plan, dataset, cells, seed, store, progress)
     table = pd.DataFrame(rows, columns=COLUMNS)
     if output is not None:
         table.to_csv(Path(output) / "results.csv", index=False)
@@ -191,7 +182,7 @@ def prepare(
 
 
 def _run_seed(
-    plan: Plan, dataset: Dataset, cells: AnnData, seed: int, store: ResultStore, retry_failed: bool, progress: tqdm
+    plan: Plan, dataset: Dataset, cells: AnnData, seed: int, store: ResultStore, progress: tqdm
 ) -> list[dict]:
     """All methods and tasks on one split."""
     train, test = split_cells(cells, SHARES, seed=seed)
@@ -202,7 +193,7 @@ def _run_seed(
     common = resamples | {
         "version": version("sccountsdiff"),
         "dataset": dataset.name,
-        "data": fingerprint(cells, list(dict.fromkeys([*dataset.covariates, *filter(None, [dataset.label])]))),
+        "data": fingerprint(cells, list(dict.fromkeys(filter(None, [*dataset.covariates, dataset.label])))),
         "covariates": dataset.covariates,
         "label": dataset.label,
         "shares": SHARES,
@@ -227,13 +218,11 @@ def _run_seed(
                 "metrics": [metric.name for metric in metrics],
             }
             found = store.load(job)
-            if metrics and (found is None or (retry_failed and any(row["error"] for row in found))):
+            if metrics and found is None:
                 if fitted is None:
                     fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
-                found = [
-                    {**labels, "missingness": task.name, **row}
-                    for row in _ask_and_score(fitted, task, split, n_samples, metrics, resamples)
-                ]
+                scored = _ask_and_score(fitted, task, split, n_samples, metrics, resamples)
+                found = [{**labels, "missingness": task.name, **row} for row in scored]
                 store.save(job, found)
             rows += found or []
             progress.update()
@@ -265,12 +254,7 @@ def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _F
 
 
 def _ask_and_score(
-    fitted: _Fitted,
-    task: Task,
-    split: Split,
-    n_samples: Sequence[int],
-    metrics: Sequence[Metric],
-    resamples: dict[str, int],
+    fitted: _Fitted, task: Task, split: Split, n_samples: Sequence[int], metrics: Sequence[Metric], resamples: dict
 ) -> list[dict[str, Any]]:
     """Rows of one method in one task; the first failure ends them."""
     method, error = fitted.method, fitted.error
@@ -284,12 +268,8 @@ def _ask_and_score(
                     answer = task.truth(split, hidden) if method is None else task.ask(method, split, hidden, n)
                 scores = split.scores(metrics, answer, **resamples)
             error = outcome.error
-        costs = {
-            "n_samples": n,
-            "fit_seconds": fitted.usage.seconds,
-            "impute_seconds": usage.seconds,
-            "peak_memory_mb": max(fitted.usage.peak_memory_mb, usage.peak_memory_mb),
-        }
+        peak = max(fitted.usage.peak_memory_mb, usage.peak_memory_mb)
+        costs = dict(zip(COST_COLUMNS, (fitted.usage.seconds, usage.seconds, peak), strict=True)) | {"n_samples": n}
         if error is not None:
             return [*rows, costs | {"metric": None, "value": np.nan, "se": np.nan, "error": error}]
         rows += [costs | row for row in scores]

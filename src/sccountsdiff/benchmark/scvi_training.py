@@ -46,16 +46,10 @@ def fit_scvi(
             continuous_covariate_keys=list(continuous_covariate_keys) or None,
         )
         model = SCVI(cells, gene_likelihood="nb", **(model_kwargs or {}))
-        model.train(
-            **{
-                "train_size": TRAIN_SIZE,
-                "early_stopping": n_train < cells.n_obs,
-                "batch_size": batch_size_without_rest(n_train, batch_size),
-                "enable_progress_bar": False,
-                "logger": False,
-                **(train_kwargs or {}),
-            }
-        )
+        options = {"train_size": TRAIN_SIZE, "early_stopping": n_train < cells.n_obs}
+        options |= {"batch_size": batch_size_without_rest(n_train, batch_size)}
+        options |= {"enable_progress_bar": False, "logger": False, **(train_kwargs or {})}
+        model.train(**options)
     return model
 
 

@@ -27,13 +27,17 @@ from sccountsdiff.diffusion.schedules import SCHEDULES
 ABLATION_METRICS = ("scfid", "energy_distance")
 """The metrics of the paper's ablations."""
 
+ATTRITION_RATES = (0.0, 0.005, 0.01, 0.02, 0.05)
+GUIDANCE_SCALES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
+"""The settings of the paper's ablations."""
+
 TASK_COLUMNS = ("dataset", "protocol", "missingness", "n_samples")
 """What values must have in common to be averaged over seeds."""
 
 
 def attrition(
     dataset: DataSource = "pbmc68k",
-    values: Sequence[float] = (0.0, 0.005, 0.01, 0.02, 0.05),
+    values: Sequence[float] = ATTRITION_RATES,
     *,
     schedules: Sequence[str] = ("cosine",),
     **options: Any,
@@ -72,7 +76,7 @@ def attrition(
 
 def guidance(
     dataset: DataSource = "pbmc68k",
-    values: Sequence[float] = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0),
+    values: Sequence[float] = GUIDANCE_SCALES,
     *,
     schedules: Sequence[str] = ("cosine",),
     **options: Any,

@@ -36,17 +36,14 @@ class Task(ABC):
     answer_inputs
         What an answer may give to metrics, by name; what is made from it is registered with the metrics.
     denoises
-        Whether methods must be able to denoise.
-    hides_entries
-        Whether entries are hidden, so that a protocol can say which.
-    draws
-        Whether methods that draw are asked for several samples.
+        Whether methods must denoise and say once what they expect. If not, entries are hidden, a protocol can say which, and
+        methods that draw are asked for several samples.
 
     Examples
     --------
     >>> task = make_task("mcar:0.3")
-    >>> task.name, task.pattern, task.draws
-    ('mcar(rate=0.3)', MCAR(rate=0.3), True)
+    >>> task.name, task.pattern, task.denoises
+    ('mcar(rate=0.3)', MCAR(rate=0.3), False)
     """
 
     name: str
@@ -55,8 +52,6 @@ class Task(ABC):
     pattern_type: ClassVar[type]
     answer_inputs: ClassVar[frozenset[str]]
     denoises: ClassVar[bool] = False
-    hides_entries: ClassVar[bool] = True
-    draws: ClassVar[bool] = True
 
     def check(self, methods: Mapping[str, Baseline], protocol: str) -> None:
         """Refuse methods and a protocol that the task is not made for."""
@@ -65,14 +60,14 @@ class Task(ABC):
                 f"missingness: {self.name!r} is for methods that denoise, which {unable} do not; leave them out. "
                 "list_methods() says which do."
             )
-        if protocol == "paper" and not self.hides_entries:
+        if protocol == "paper" and self.denoises:
             raise ValueError(
                 f"protocol='paper' says which entries may be hidden; {self.name!r} hides none. Run it apart."
             )
 
     def numbers_of_samples(self, method: Baseline | None, wanted: Sequence[int]) -> tuple[int, ...]:
         """How many samples a method is asked for, time after time; no method stands for the truth."""
-        return tuple(wanted) if self.draws and method is not None and method.draws else (1,)
+        return tuple(wanted) if not self.denoises and method is not None and method.draws else (1,)
 
     @abstractmethod
     def hide(self, split: Split) -> Any:
@@ -129,8 +124,6 @@ class Denoising(Task):
     pattern_type = Molecules
     answer_inputs = frozenset({"denoised", "held_out"})
     denoises = True
-    hides_entries = False
-    draws = False
 
     def hide(self, split: Split) -> tuple[AnnData, np.ndarray]:
         """Test cells with the molecules that methods see, and counts of the hidden ones."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sccountsdiff.benchmark.metrics.registry import Metric, get_metric
+from sccountsdiff.checks import whole_number
 
 
 def bootstrap_se(
@@ -47,8 +48,7 @@ def bootstrap_se(
     >>> 0 < bootstrap_se(rmse, truth=truth, imputed=truth * 0 + 3, sites=sites) < 0.1
     True
     """
-    if n_resamples < 2:
-        raise ValueError(f"n_resamples must be at least 2, found {n_resamples}.")
+    n_resamples = whole_number("n_resamples", n_resamples, least=2)
     metric = get_metric(metric) if isinstance(metric, str) else metric
     if isinstance(metric, Metric):
         arrays = {name: values for name, values in arrays.items() if name in metric.needs}

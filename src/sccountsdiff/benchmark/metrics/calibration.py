@@ -51,12 +51,7 @@ def pit(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, seed: int = 
 
 @register_metric("pit_ks", direction="lower", group="calibration")
 def pit_ks(
-    truth: np.ndarray,
-    draws: np.ndarray,
-    sites: np.ndarray,
-    *,
-    gene_strata: np.ndarray | None = None,
-    seed: int = 0,
+    truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, gene_strata: np.ndarray | None = None, seed: int = 0
 ) -> float | dict[Hashable, float]:
     """Kolmogorov distance between the :func:`~sccountsdiff.benchmark.metrics.pit` values and the uniform distribution: 0 is perfectly calibrated.
 

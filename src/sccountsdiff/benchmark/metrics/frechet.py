@@ -15,6 +15,7 @@ from sccountsdiff.benchmark.metrics.registry import register_input, register_met
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.scvi_training import fit_scvi
 from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.data.counts import get_matrix
 
 if TYPE_CHECKING:
     from scvi.model import SCVI
@@ -119,8 +120,8 @@ def train_embedder(
     >>> embed(cells.X, model).shape
     (40, 3)
     """
-    counts = train.X if layer is None else train.layers[layer]
-    cells = AnnData(sparse.csr_matrix(counts, dtype=np.float32), var=pd.DataFrame(index=train.var_names))
+    counts = sparse.csr_matrix(get_matrix(train, layer), dtype=np.float32)
+    cells = AnnData(counts, var=pd.DataFrame(index=train.var_names))
     train_kwargs["max_epochs"] = max_epochs
     return fit_scvi(cells, model_kwargs={"n_latent": n_latent}, train_kwargs=train_kwargs, seed=seed)
 

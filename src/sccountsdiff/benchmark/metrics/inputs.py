@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -126,12 +127,9 @@ def mean_over_cells(
     """
     check_pair(truth, imputed)
     check_sites(truth, sites)
-    values = np.concatenate(
-        [
-            statistic(np.asarray(truth[b], np.float64), np.asarray(imputed[b], np.float64), np.asarray(sites[b]))
-            for b in blocks(len(truth))
-        ]
-    )
+    as_float = partial(np.asarray, dtype=np.float64)
+    parts = ((as_float(truth[b]), as_float(imputed[b]), np.asarray(sites[b])) for b in blocks(len(truth)))
+    values = np.concatenate([statistic(*part) for part in parts])
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if defined.size else float("nan")
 

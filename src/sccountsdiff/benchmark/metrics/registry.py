@@ -261,13 +261,7 @@ def list_metrics() -> pd.DataFrame:
     >>> list_metrics().loc["bias", "direction"]
     'zero'
     """
-    rows = {
-        name: {
-            "group": metric.group,
-            "direction": metric.direction,
-            "needs": metric.needs,
-            "summary": (metric.function.__doc__ or "").strip().split("\n")[0],
-        }
-        for name, metric in ((name, METRICS[name]) for name in METRICS)
-    }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("metric")
+    metrics = [METRICS[name] for name in METRICS]
+    table = pd.DataFrame({key: [getattr(m, key) for m in metrics] for key in ("group", "direction", "needs")})
+    table["summary"] = [(m.function.__doc__ or "").strip().split("\n")[0] for m in metrics]
+    return table.set_index(pd.Index(METRICS, name="metric"))

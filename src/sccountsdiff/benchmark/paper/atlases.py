@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -128,23 +130,16 @@ class Atlas:
         if columns.get(self.covariates[0], "") is None:
             raise ValueError(f"columns: {self.covariates[0]!r} is the type of the cell and cannot be left out.")
         in_lower_case = {str(name).lower(): name for name in obs.columns}
-        found, missing = {}, []
-        for covariate in self.covariates:
-            column = columns.get(covariate, covariate)
-            if column is None:
-                continue
-            if column not in obs:
-                column = in_lower_case.get(column.lower())
-            if column is None:
-                missing.append(covariate)
-            else:
-                found[covariate] = obs[column].astype(object).where(obs[column].notna(), "unknown").astype(str)
-        if missing:
+        names = {covariate: columns.get(covariate, covariate) for covariate in self.covariates}
+        names = {covariate: name for covariate, name in names.items() if name is not None}
+        found = {c: obs.get(name, obs.get(in_lower_case.get(name.lower()))) for c, name in names.items()}
+        if missing := [covariate for covariate, column in found.items() if column is None]:
             raise KeyError(
                 f"The {self.name} atlas must have the columns {missing} in obs; found {list(obs.columns)}. Say which columns "
                 f"to take with columns={{{missing[0]!r}: ...}}, None for none, or get the file from {self.address}."
             )
-        return pd.DataFrame(found, index=obs.index.astype(str))
+        texts = {c: column.astype(object).where(column.notna(), "unknown").astype(str) for c, column in found.items()}
+        return pd.DataFrame(texts, index=obs.index.astype(str))
 
     def _find_counts(self, file: h5py.File) -> tuple[object, h5py.Group]:
         """The matrix of the file that holds whole numbers, not yet read, and its table of genes."""
@@ -161,36 +156,17 @@ class Atlas:
         )
 
 
-FETUS = Atlas(
-    name="fetus",
-    address="https://cellxgene.cziscience.com/collections/c114c20f-1ef4-49a5-9c2e-d965787fb90c",
-    covariates=("cell_type", "disease", "sex", "batch", "development_day"),
-    n_genes=1000,
-    common_share=100_000 / 4_062_980,
-    n_hidden=64,
-    n_heads=4,
-    n_steps=100_000,
-    ema_decay=0.9999,
-    weight_decay=0.0,
-    scidpms_epochs=65,
-    bootstrap_cells=50_000,
-)
+def _described(name: str) -> Atlas:
+    """The atlas as the file next to this module has it."""
+    atlas = tomllib.loads(files("sccountsdiff.benchmark.paper").joinpath("atlases.toml").read_text())[name]
+    common_share = atlas.pop("common_cells") / atlas.pop("n_cells")
+    return Atlas(name=name, covariates=tuple(atlas.pop("covariates")), common_share=common_share, **atlas)
+
+
+FETUS = _described("fetus")
 """Human fetal cell atlas (Cao et al. 2020), 4 million cells of 15 organs."""
 
-HEART = Atlas(
-    name="heart",
-    address="https://www.heartcellatlas.org (file global_raw.h5ad)",
-    covariates=("cell_type", "batch", "gender", "age"),
-    n_genes=500,
-    common_share=100_000 / 486_134,
-    n_hidden=128,
-    n_heads=8,
-    n_steps=50_000,
-    ema_decay=0.999,
-    weight_decay=1e-4,
-    scidpms_epochs=120,
-    bootstrap_cells=20_000,
-)
+HEART = _described("heart")
 """Heart cell atlas (Litviňuková et al. 2020), half a million cells of the adult heart."""
 
 

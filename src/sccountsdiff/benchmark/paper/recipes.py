@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from sccountsdiff.benchmark import sweeps
+from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
 from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas
@@ -107,7 +109,7 @@ class Recipe(ABC):
         """
         if not 0 < scale <= 1:
             raise ValueError(f"scale must be above 0 and at most 1, found {scale}.")
-        self._check_rows(rows)
+        chosen = self._chosen(rows)
         if isinstance(data, Dataset):
             dataset = data
             n_cells = min(max(round(scale * data.adata.n_obs), FEWEST_CELLS), data.adata.n_obs)
@@ -124,20 +126,20 @@ class Recipe(ABC):
             "bootstrap_cells": self.atlas.bootstrap_cells,
             "output": output,
         }
-        table = self._compare(dataset, Budget(self.atlas, n_cells, scale, weights), rows, settings | options)
+        budget = Budget(self.atlas, n_cells, scale, weights)
+        methods = {row.name: row.method(budget) for row in chosen}
+        table = self._compare(dataset, methods, settings | options)
         if output is not None:
             table.to_csv(Path(output) / "results.csv", index=False)
         return table
 
     @abstractmethod
-    def _check_rows(self, rows: Sequence[str] | None) -> None:
-        """Complain about rows that the table does not have."""
+    def _chosen(self, names: Sequence[str] | None) -> list[Row]:
+        """The rows of these names, all by default; complains about those that the table does not have."""
 
     @abstractmethod
-    def _compare(
-        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
-    ) -> pd.DataFrame:
-        """Make the table from loaded data."""
+    def _compare(self, dataset: Dataset, methods: dict[str, Baseline], options: dict[str, Any]) -> pd.DataFrame:
+        """Make the table from loaded data and the methods of the rows."""
 
 
 @dataclass(frozen=True)
@@ -159,15 +161,13 @@ class Comparison(Recipe):
     metrics: tuple[str, ...] = IMPUTATION_METRICS
     rows: tuple[Row, ...] = ROWS
 
-    def _check_rows(self, rows: Sequence[str] | None) -> None:
+    def _chosen(self, names: Sequence[str] | None) -> list[Row]:
         known = [row.name for row in self.rows]
-        if rows is not None and (isinstance(rows, str) or not rows or not set(rows) <= set(known)):
-            raise ValueError(f"rows must be some of {known}, found {rows!r}.")
+        if names is not None and (isinstance(names, str) or not names or not set(names) <= set(known)):
+            raise ValueError(f"rows must be some of {known}, found {names!r}.")
+        return [row for row in self.rows if names is None or row.name in names]
 
-    def _compare(
-        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
-    ) -> pd.DataFrame:
-        methods = {row.name: row.method(budget) for row in self.rows if rows is None or row.name in rows}
+    def _compare(self, dataset: Dataset, methods: dict[str, Baseline], options: dict[str, Any]) -> pd.DataFrame:
         table = run(dataset, self.missingness, list(methods.values()), **options)
         name_of = {label(method, method.name): name for name, method in methods.items()}
         table.insert(0, "row", table["method"].map(name_of))
@@ -198,14 +198,13 @@ class Ablation(Recipe):
     options: dict[str, Any]
     n_steps: int = 20_000
 
-    def _check_rows(self, rows: Sequence[str] | None) -> None:
-        if rows is not None:
+    def _chosen(self, names: Sequence[str] | None) -> list[Row]:
+        if names is not None:
             raise ValueError(f"rows is for comparisons of methods; {self.name} varies a setting. Leave it out.")
+        return [Row("CountsDiff", "countsdiff_paper", lambda budget: countsdiff_settings(budget, self.n_steps))]
 
-    def _compare(
-        self, dataset: Dataset, budget: Budget, rows: Sequence[str] | None, options: dict[str, Any]
-    ) -> pd.DataFrame:
-        method = Row("CountsDiff", "countsdiff_paper", lambda b: countsdiff_settings(b, self.n_steps)).method(budget)
+    def _compare(self, dataset: Dataset, methods: dict[str, Baseline], options: dict[str, Any]) -> pd.DataFrame:
+        (method,) = methods.values()
         return self.sweep(dataset, method=method, missingness=self.missingness, **self.options | options)
 
 
@@ -219,35 +218,21 @@ fetus_mcar = Comparison("fetus_mcar", "Imputation of the fetal atlas, 50 % MCAR"
 fetus_mnar = Comparison("fetus_mnar", "Imputation of the fetal atlas, 25 % MNAR, low counts", FETUS, MNARLow(0.25))
 heart_mcar = Comparison("heart_mcar", "Imputation of the heart atlas, 50 % MCAR", HEART, MCAR(0.5))
 
-ABLATION = {"atlas": FETUS, "missingness": MCAR(0.4), "metrics": sweeps.ABLATION_METRICS}
-fetus_attrition = Ablation(
-    "fetus_attrition",
-    "Attrition by schedule, fetal atlas",
-    sweep=sweeps.attrition,
-    options={"values": (0.0, 0.005, 0.01, 0.02, 0.05), "schedules": tuple(SCHEDULES)},
-    **ABLATION,
+_ablation = partial(Ablation, atlas=FETUS, missingness=MCAR(0.4), metrics=sweeps.ABLATION_METRICS)
+_attrition = {"values": sweeps.ATTRITION_RATES, "schedules": tuple(SCHEDULES)}
+_guidance = {"values": sweeps.GUIDANCE_SCALES, "schedules": tuple(SCHEDULES)}
+_steps = {"values": (30, 20, 15, 10, 7, 5, 3, 2, 1)}
+fetus_attrition = _ablation(
+    "fetus_attrition", "Attrition by schedule, fetal atlas", sweep=sweeps.attrition, options=_attrition
 )
-fetus_guidance = Ablation(
-    "fetus_guidance",
-    "Guidance by schedule, fetal atlas",
-    sweep=sweeps.guidance,
-    options={"values": (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0), "schedules": tuple(SCHEDULES)},
-    **ABLATION,
+fetus_guidance = _ablation(
+    "fetus_guidance", "Guidance by schedule, fetal atlas", sweep=sweeps.guidance, options=_guidance
 )
-fetus_steps = Ablation(
-    "fetus_steps",
-    "Number of sampling steps, fetal atlas",
-    sweep=sweeps.n_steps,
-    options={"values": (30, 20, 15, 10, 7, 5, 3, 2, 1)},
-    **ABLATION,
-)
+fetus_steps = _ablation("fetus_steps", "Number of sampling steps, fetal atlas", sweep=sweeps.n_steps, options=_steps)
 
-fetus_mcar_classifier, fetus_mnar_classifier, heart_mcar_classifier = map(
-    _of_types, (fetus_mcar, fetus_mnar, heart_mcar)
-)
+fetus_mcar_classifier = _of_types(fetus_mcar)
+fetus_mnar_classifier = _of_types(fetus_mnar)
+heart_mcar_classifier = _of_types(heart_mcar)
 
-_ALL = (
-    *(fetus_mcar, fetus_mnar, heart_mcar, fetus_attrition, fetus_guidance, fetus_steps),
-    *(fetus_mcar_classifier, fetus_mnar_classifier, heart_mcar_classifier),
-)
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _ALL}
+RECIPES: dict[str, Recipe] = {made.name: made for made in list(globals().values()) if isinstance(made, Recipe)}
+"""All of the above by name."""

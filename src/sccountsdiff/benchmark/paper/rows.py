@@ -99,31 +99,20 @@ def countsdiff_settings(budget: Budget, n_steps: int | None = None) -> dict[str,
     128
     """
     atlas = budget.atlas
-    return {
-        "max_epochs": budget.epochs(n_steps or atlas.n_steps, BATCH_SIZE),
-        "model_kwargs": {
-            "n_hidden": atlas.n_hidden,
-            "n_heads": atlas.n_heads,
-            "n_layers": 3,
-            "dropout_rate": 0.1,
-            "p_uncond": 0.2,
-        },
-        "train_kwargs": {
-            "batch_size": BATCH_SIZE,
-            "train_size": 1 - VALIDATION_SHARE,
-            "early_stopping": False,
-            "ema_decay": atlas.ema_decay,
-            "gradient_clip_val": 1.0,
-            "plan_kwargs": {
-                "lr": 2e-4,
-                "weight_decay": atlas.weight_decay,
-                "n_warmup_steps": 1000,
-                "lr_final": 1.0,  # the learning rate stays where it is after warm-up
-            },
-        },
-        "n_steps": N_STEPS,
-        "n_resamples": N_RESAMPLES,
+    network = {
+        "n_hidden": atlas.n_hidden,
+        "n_heads": atlas.n_heads,
+        "n_layers": 3,
+        "dropout_rate": 0.1,
+        "p_uncond": 0.2,
     }
+    # The learning rate stays where it is after warm-up.
+    optimiser = {"lr": 2e-4, "weight_decay": atlas.weight_decay, "n_warmup_steps": 1000, "lr_final": 1.0}
+    training = {"batch_size": BATCH_SIZE, "train_size": 1 - VALIDATION_SHARE, "early_stopping": False}
+    training |= {"ema_decay": atlas.ema_decay, "gradient_clip_val": 1.0, "plan_kwargs": optimiser}
+    epochs = budget.epochs(n_steps or atlas.n_steps, BATCH_SIZE)
+    sampling = {"n_steps": N_STEPS, "n_resamples": N_RESAMPLES}
+    return {"max_epochs": epochs, "model_kwargs": network, "train_kwargs": training, **sampling}
 
 
 def _trained(max_epochs: int, **settings: Any) -> dict[str, Any]:
@@ -138,16 +127,18 @@ def _remdm(budget: Budget) -> dict[str, Any]:
 
 def _scidpms(budget: Budget) -> dict[str, Any]:
     """The original's network, training and sampler at full size; scaled down, our smaller ones."""
-    original = {
-        **{"group_size": 1, "n_layers": 6, "n_heads": 8, "n_levels": 300, "batch_size": 32, "lr": 5e-4},
-        **{"eta": 1.0, "n_steps": 300},
-    }
+    original = {"group_size": 1, "n_layers": 6, "n_heads": 8, "n_levels": 300, "batch_size": 32, "lr": 5e-4}
+    original |= {"eta": 1.0, "n_steps": 300}
     return _trained(budget.atlas.scidpms_epochs, **(original if budget.scale == 1 else {}))
 
 
 def _scgpt(budget: Budget) -> dict[str, Any]:
     size = {"n_hidden": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.2}
     return _trained(10, max_steps=None, batch_size=64, lr=1e-4, **size)
+
+
+def _scgpt_pretrained(budget: Budget) -> dict[str, Any]:
+    return _trained(10, max_steps=None, weights_path=budget.weights, unknown_genes="mean")
 
 
 ROWS = (
@@ -160,11 +151,7 @@ ROWS = (
     Row("HI-VAE (Poisson)", "hivae_poisson", lambda budget: _trained(100)),
     Row("HI-VAE (Gaussian)", "hivae_gaussian", lambda budget: _trained(100)),
     Row("scGPT (scratch)", "scgpt", _scgpt),
-    Row(
-        "scGPT (pretrained)",
-        "scgpt_pretrained",
-        lambda budget: _trained(10, max_steps=None, weights_path=budget.weights, unknown_genes="mean"),
-    ),
+    Row("scGPT (pretrained)", "scgpt_pretrained", _scgpt_pretrained),
     Row("xTrimoGene", "xtrimogene", lambda budget: _trained(5, max_steps=None, batch_size=128, lr=1e-4)),
     Row("Forest-Diffusion", "forest_diffusion", lambda budget: {"n_t": 20, "n_copies": 1, "n_trees": 100}),
     Row("ReMDM", "remdm", _remdm),
@@ -173,9 +160,6 @@ ROWS = (
 )
 """All methods of the paper's tables of imputation."""
 
-CLASSIFIER_ROWS = tuple(
-    row
-    for row in ROWS
-    if row.name in {"Zero imputation", "Mean imputation", "Conditional Mean", "MAGIC", "ReMDM", "CountsDiff"}
-)
+_CLASSIFIED = {"Zero imputation", "Mean imputation", "Conditional Mean", "MAGIC", "ReMDM", "CountsDiff"}
+CLASSIFIER_ROWS = tuple(row for row in ROWS if row.name in _CLASSIFIED)
 """Those of which the paper classified the imputed cells."""
