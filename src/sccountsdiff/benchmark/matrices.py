@@ -7,18 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-DenseOrSparse: TypeAlias = "np.ndarray | sparse.spmatrix | sparse.sparray"
+from sccountsdiff.data.messages import values_of
 
-
-def stored_values(matrix: DenseOrSparse) -> np.ndarray:
-    """The values of a matrix; of a sparse one those that are stored, all others being 0.
-
-    Examples
-    --------
-    >>> stored_values(sparse.csr_matrix([[1, 0]])).tolist()
-    [1]
-    """
-    return matrix.data if sparse.issparse(matrix) else np.asarray(matrix)
+DenseOrSparse: TypeAlias = np.ndarray | sparse.spmatrix | sparse.sparray
 
 
 def are_counts(matrix: DenseOrSparse) -> bool:
@@ -29,7 +20,7 @@ def are_counts(matrix: DenseOrSparse) -> bool:
     >>> are_counts(np.array([0.0, 2.0])), are_counts(np.array([0.5])), are_counts(np.array([np.inf]))
     (True, False, False)
     """
-    values = stored_values(matrix)
+    values = values_of(matrix)
     return bool(np.all(np.isfinite(values) & (values >= 0) & (values == np.round(values))))
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts, stored_values
+from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
+from sccountsdiff.data.messages import values_of
 from sccountsdiff.data.reading import dense
 from sccountsdiff.registry import Registry
 
@@ -352,7 +353,7 @@ def split_molecules(counts: DenseOrSparse, share: float = 0.9, seed: int = 0) ->
         counts.sum_duplicates()
     if not are_counts(counts):
         raise ValueError("counts must be non-negative integers; molecules cannot be split otherwise.")
-    values = stored_values(counts)
+    values = values_of(counts)
     kept = np.random.default_rng(seed).binomial(values.astype(np.int64), share).astype(values.dtype)
     if not sparse.issparse(counts):
         return kept, values - kept

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised, stored_values
+from sccountsdiff.benchmark.matrices import DenseOrSparse, log_normalised
 from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.benchmark.metrics.likelihood import FLOOR
 from sccountsdiff.benchmark.metrics.registry import register_metric
+from sccountsdiff.data.messages import values_of
 from sccountsdiff.data.reading import dense
 
 
@@ -90,6 +91,6 @@ def _check_split(denoised: DenseOrSparse, held_out: DenseOrSparse) -> None:
             f"denoised and held_out must be matrices of the same shape, found {denoised.shape} and {held_out.shape}."
         )
     for name, matrix in (("denoised", denoised), ("held_out", held_out)):
-        values = stored_values(matrix)
+        values = values_of(matrix)
         if not np.isfinite(values).all() or (values.size and values.min() < 0):
             raise ValueError(f"{name} has negative, NaN or infinite entries; expected counts are needed.")
