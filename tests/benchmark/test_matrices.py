@@ -14,10 +14,6 @@ def counts():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_zeros_need_not_be_stored(kind, counts):
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("wrong", [-1, 0.5, np.nan, np.inf])
 def test_one_wrong_value_is_enough(kind, wrong, counts):
     assert are_counts(kind(counts)) and are_counts(kind(counts.astype(np.float32)))
