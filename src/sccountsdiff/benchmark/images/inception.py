@@ -13,17 +13,20 @@ WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 WEIGHTS_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"
 
 
-class _Conv(nn.Module):
-    def __init__(self, n_in: int, n_out: int, kernel: int | tuple[int, int], stride: int = 1, pad: bool = True):
-        super().__init__()
-        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-        padding = (height // 2, width // 2) if pad else 0
-        self.conv = nn.Conv2d(n_in, n_out, (height, width), stride, padding, bias=False)
-        self.bn = nn.BatchNorm2d(n_out, eps=0.001)
-        self.n_out = n_out
+POOLS = {
+    "average": nn.AvgPool2d(3, 1, 1, count_include_pad=False),  # as in TensorFlow: what lies outside does not count
+    "max": nn.MaxPool2d(3, 1, 1),
+    "halve": nn.MaxPool2d(3, 2),
+}
+ROW, COLUMN, FORK = (1, 7), (7, 1), ((1, 3), (3, 1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.bn(self.conv(x)), inplace=True)
+
+class _Conv(nn.Sequential):
+    def __init__(self, n_in: int, n_out: int, kernel: int | tuple[int, int], stride: int = 1, padding: str = "same"):
+        super().__init__()
+        self.conv = nn.Conv2d(n_in, n_out, kernel, stride, padding, bias=False)
+        self.bn = nn.BatchNorm2d(n_out, eps=0.001)
+        self.relu = nn.ReLU(inplace=True)
 
 
 class _Mixed(nn.Module):
@@ -35,73 +38,46 @@ class _Mixed(nn.Module):
         Channels that come in.
     paths
         For each path its name and convolutions as (channels, kernel). The convolutions are called ``name_1``,
-        ``name_2`` ... as in the published weights, a single one just ``name``.
+        ``name_2`` ... as in the published weights, a single one just ``name``. A path may end in two convolutions side by
+        side, (channels, kernel, kernel), which are told apart by ``a`` and ``b``.
     pool
         ``"average"``, ``"max"``, or ``"halve"``: every path ends with stride 2 and pooling has no convolution.
     n_pool
         Channels of the convolution after pooling.
-    forked
-        Paths that end in two convolutions side by side (1 x 3 and 3 x 1).
     """
 
-    def __init__(self, n_in: int, paths: dict[str, Sequence], pool: str, n_pool: int = 0, forked: Sequence[str] = ()):
+    def __init__(self, n_in: int, paths: dict[str, Sequence], pool: str = "average", n_pool: int = 0):
         super().__init__()
-        self.pool, self.paths, self.n_out = pool, [], 0
-        for name, layers in paths.items():
+        self.pool, self.paths = pool, []
+        for path, layers in paths.items():
             n, stages = n_in, []
-            for number, (n_channels, kernel) in enumerate(layers, 1):
-                last = pool == "halve" and number == len(layers)
-                stage = name if len(layers) == 1 and name not in forked else f"{name}_{number}"
-                self.add_module(stage, _Conv(n, n_channels, kernel, stride=2 if last else 1, pad=not last))
-                stages.append((stage,))
-                n = n_channels
-            if name in forked:
-                n_channels, number = 384, len(layers) + 1
-                fork = (f"{name}_{number}a", f"{name}_{number}b")
-                self.add_module(fork[0], _Conv(n, n_channels, (1, 3)))
-                self.add_module(fork[1], _Conv(n, n_channels, (3, 1)))
-                stages.append(fork)
-                n = 2 * n_channels
+            for number, (n_out, *kernels) in enumerate(layers, 1):
+                ending = (2, "valid") if pool == "halve" and number == len(layers) else ()
+                stage = path if len(layers) == 1 else f"{path}_{number}"
+                stages.append([stage] if len(kernels) == 1 else [f"{stage}a", f"{stage}b"])
+                for name, kernel in zip(stages[-1], kernels, strict=True):
+                    self.add_module(name, _Conv(n, n_out, kernel, *ending))
+                n = n_out
             self.paths.append(stages)
-            self.n_out += n
-        if n_pool:
-            self.branch_pool = _Conv(n_in, n_pool, 1)
-        self.n_out += n_pool or n_in
+        self.branch_pool = _Conv(n_in, n_pool, 1) if n_pool else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = []
         for stages in self.paths:
             parts = [x]
-            for stage in stages:
-                parts = [self.get_submodule(name)(torch.cat(parts, 1)) for name in stage]
+            for names in stages:
+                parts = [self.get_submodule(name)(parts[0]) for name in names]
             outputs += parts
-        if self.pool == "halve":
-            return torch.cat([*outputs, F.max_pool2d(x, 3, 2)], 1)
-        if self.pool == "max":
-            pooled = F.max_pool2d(x, 3, 1, 1)
-        else:  # as in TensorFlow: what lies outside the image does not count
-            pooled = F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
-        return torch.cat([*outputs, self.branch_pool(pooled)], 1)
-
-
-def _five(n_in: int, n_pool: int) -> _Mixed:
-    paths = {"branch1x1": [(64, 1)], "branch5x5": [(48, 1), (64, 5)], "branch3x3dbl": [(64, 1), (96, 3), (96, 3)]}
-    return _Mixed(n_in, paths, "average", n_pool)
+        return torch.cat([*outputs, self.branch_pool(POOLS[self.pool](x))], 1)
 
 
 def _six(n: int) -> _Mixed:
-    row, column = (1, 7), (7, 1)
     paths = {
         "branch1x1": [(192, 1)],
-        "branch7x7": [(n, 1), (n, row), (192, column)],
-        "branch7x7dbl": [(n, 1), (n, column), (n, row), (n, column), (192, row)],
+        "branch7x7": [(n, 1), (n, ROW), (192, COLUMN)],
+        "branch7x7dbl": [(n, 1), (n, COLUMN), (n, ROW), (n, COLUMN), (192, ROW)],
     }
-    return _Mixed(768, paths, "average", 192)
-
-
-def _seven(n_in: int, pool: str) -> _Mixed:
-    paths = {"branch1x1": [(320, 1)], "branch3x3": [(384, 1)], "branch3x3dbl": [(448, 1), (384, 3)]}
-    return _Mixed(n_in, paths, pool, 192, forked=("branch3x3", "branch3x3dbl"))
+    return _Mixed(768, paths, n_pool=192)
 
 
 class Inception(nn.Module):
@@ -123,31 +99,32 @@ class Inception(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.Conv2d_1a_3x3 = _Conv(3, 32, 3, stride=2, pad=False)
-        self.Conv2d_2a_3x3 = _Conv(32, 32, 3, pad=False)
+        self.Conv2d_1a_3x3 = _Conv(3, 32, 3, 2, "valid")
+        self.Conv2d_2a_3x3 = _Conv(32, 32, 3, 1, "valid")
         self.Conv2d_2b_3x3 = _Conv(32, 64, 3)
+        self.pool_2 = nn.MaxPool2d(3, 2)
         self.Conv2d_3b_1x1 = _Conv(64, 80, 1)
-        self.Conv2d_4a_3x3 = _Conv(80, 192, 3, pad=False)
-        self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = _five(192, 32), _five(256, 64), _five(288, 64)
-        self.Mixed_6a = _Mixed(288, {"branch3x3": [(384, 3)], "branch3x3dbl": [(64, 1), (96, 3), (96, 3)]}, "halve")
+        self.Conv2d_4a_3x3 = _Conv(80, 192, 3, 1, "valid")
+        self.pool_4 = nn.MaxPool2d(3, 2)
+        double = {"branch3x3dbl": [(64, 1), (96, 3), (96, 3)]}
+        five = {"branch1x1": [(64, 1)], "branch5x5": [(48, 1), (64, 5)]} | double
+        for letter, n_in, n_pool in (("b", 192, 32), ("c", 256, 64), ("d", 288, 64)):
+            self.add_module(f"Mixed_5{letter}", _Mixed(n_in, five, n_pool=n_pool))
+        self.Mixed_6a = _Mixed(288, {"branch3x3": [(384, 3)]} | double, "halve")
         self.Mixed_6b, self.Mixed_6c, self.Mixed_6d, self.Mixed_6e = _six(128), _six(160), _six(160), _six(192)
-        paths = {
-            "branch3x3": [(192, 1), (320, 3)],
-            "branch7x7x3": [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)],
-        }
-        self.Mixed_7a = _Mixed(768, paths, "halve")
-        self.Mixed_7b, self.Mixed_7c = _seven(1280, "average"), _seven(2048, "max")
+        far = {"branch7x7x3": [(192, 1), (192, ROW), (192, COLUMN), (192, 3)]}
+        self.Mixed_7a = _Mixed(768, {"branch3x3": [(192, 1), (320, 3)]} | far, "halve")
+        seven = {"branch1x1": [(320, 1)], "branch3x3": [(384, 1), (384, *FORK)]}
+        seven["branch3x3dbl"] = [(448, 1), (384, 3), (384, *FORK)]
+        self.Mixed_7b, self.Mixed_7c = _Mixed(1280, seven, "average", 192), _Mixed(2048, seven, "max", 192)
         self.fc = nn.Linear(2048, 1008)
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of images with pixels 0 to 255, ``(images, 3, height, width)``; grey ones count as three channels."""
         x = images.expand(-1, 3, -1, -1).float() / 255
         x = 2 * F.interpolate(x, (299, 299), mode="bilinear", align_corners=False) - 1
-        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
-        x = self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(F.max_pool2d(x, 3, 2)))
-        x = self.Mixed_5d(self.Mixed_5c(self.Mixed_5b(F.max_pool2d(x, 3, 2))))
-        x = self.Mixed_6e(self.Mixed_6d(self.Mixed_6c(self.Mixed_6b(self.Mixed_6a(x)))))
-        x = self.Mixed_7c(self.Mixed_7b(self.Mixed_7a(x)))
+        for name, block in self.named_children():
+            x = x if name == "fc" else block(x)
         return x.mean((2, 3))
 
     def logits(self, features: Tensor) -> Tensor:
