@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -93,31 +94,29 @@ def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
     for name in (FOLDER, ATTRIBUTES, PARTITION):
         if not (path / name).exists():
             raise FileNotFoundError(f"No {name} in {str(path)!r}: expected CelebA's own files and folder names.")
-    files, attributes, names = _read_attributes(path / ATTRIBUTES)
+    table = _read_attributes(path / ATTRIBUTES)
     part_of = dict(line.split() for line in (path / PARTITION).read_text().splitlines() if line.strip())
-    unlisted = [name for name in files if name not in part_of]
-    if unlisted:
-        raise ValueError(f"{PARTITION} does not say to which part {unlisted[0]} belongs.")
-    part = np.array([part_of[name] for name in files])
+    part = table.index.map(part_of.get)
+    if part.isna().any():
+        raise ValueError(f"{PARTITION} does not say to which part {table.index[part.isna()][0]} belongs.")
 
     def select(code: str) -> CelebA:
-        chosen = np.flatnonzero(part == code)
-        if not len(chosen):
+        chosen = table[part == code]
+        if chosen.empty:
             raise ValueError(f"{PARTITION} assigns no image to part {code}.")
-        return CelebA(path / FOLDER, [files[i] for i in chosen], attributes[chosen], names)
+        return CelebA(path / FOLDER, list(chosen.index), chosen.to_numpy(), list(chosen.columns))
 
     return Splits(select("0"), select("2"))
 
 
-def _read_attributes(path: Path) -> tuple[list[str], np.ndarray, list[str]]:
-    """File names, attributes as zeros and ones (images, attributes), and the names of these.
+def _read_attributes(path: Path) -> pd.DataFrame:
+    """Attributes as zeros and ones, a row for each file name.
 
     The file has the number of images, the names of the attributes, then a line of -1 and 1 for each image.
     """
-    lines = path.read_text().splitlines()
-    names = lines[1].split()
-    rows = [line.split() for line in lines[2:] if line.strip()]
+    _, header, *lines = path.read_text().splitlines()
+    names, rows = header.split(), [line.split() for line in lines if line.strip()]
     if any(len(row) != len(names) + 1 for row in rows):
         raise ValueError(f"{path.name}: every line after the second must have a file name and {len(names)} values.")
-    values = np.array([row[1:] for row in rows], dtype=np.int8)
-    return [row[0] for row in rows], (values > 0).astype(np.uint8), names
+    table = pd.DataFrame(rows, columns=["file", *names]).set_index("file").astype(np.int8)
+    return (table > 0).astype(np.uint8)

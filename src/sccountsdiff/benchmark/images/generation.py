@@ -66,30 +66,23 @@ def generate(
     from tqdm.auto import tqdm
 
     if isinstance(conditions, int):
-        n, conditions, guidance = conditions, None, 0.0
+        conditions, guidance = _any_condition(model, conditions), 0.0
     elif not model.config.conditional:
         raise ValueError("This model was trained without conditions: pass the number of images to draw.")
-    else:
-        n, conditions = len(conditions), conditions.to(model.device)
     walk = reverse_walk(n_steps or model.config.n_sampling_steps)
     attrition = get_attrition(attrition)
     was_training = model.training
     model.eval()
-    blocks = []
-    n_blocks = -(-n // batch_size)
-    with tqdm(total=n_blocks * len(walk), desc="Sampling", disable=not progress) as bar:
+    drawn, blocks = [], conditions.to(model.device).split(batch_size)
+    with tqdm(total=len(blocks) * len(walk), desc="Sampling", disable=not progress) as bar:
 
         def watch(move: Move, x: Tensor) -> None:
             bar.update()
             if on_move is not None:
                 on_move(move, x)
 
-        for block in range(n_blocks):
-            first, size = block * batch_size, min(batch_size, n - block * batch_size)
-            wanted = None if conditions is None else conditions[first : first + size]
-            if wanted is None and model.config.conditional:
-                wanted = _any_condition(model, size)
-            x0 = torch.zeros((size, *model.shape), device=model.device)
+        for number, wanted in enumerate(blocks):
+            x0 = torch.zeros((len(wanted), *model.shape), device=model.device)
             x = sample(
                 bounded(guide(model.denoise_with(wanted), guidance), model.max_count),
                 model.schedule,
@@ -98,13 +91,13 @@ def generate(
                 torch.full_like(x0, NOISED),
                 attrition=attrition,
                 rounding=rounding,
-                generator=torch.Generator(model.device).manual_seed(step_seed(seed, block)),
+                generator=torch.Generator(model.device).manual_seed(step_seed(seed, number)),
                 on_move=watch,
             )
             # Only births that are not binomial (`rounding="poisson"`) can overshoot.
-            blocks.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
+            drawn.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
     model.train(was_training)
-    return torch.cat(blocks)
+    return torch.cat(drawn)
 
 
 def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: int):
@@ -130,6 +123,6 @@ def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: 
 
 
 def _any_condition(model: ImageDiffusion, n: int) -> Tensor:
-    """A condition for images that have none: the network is told to leave it out."""
-    shape = (n, len(model.names)) if model.network.condition.multi_label else (n,)
-    return torch.zeros(shape, dtype=torch.long, device=model.device)
+    """A condition for images that have none: the network is told to leave it out, or takes none."""
+    multi_label = model.config.conditional and model.network.condition.multi_label
+    return torch.zeros((n, len(model.names)) if multi_label else n, dtype=torch.long)

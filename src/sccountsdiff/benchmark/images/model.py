@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from sccountsdiff.training import warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
+
+
+NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "head")
 
 
 class ImageDiffusion(pl.LightningModule):
@@ -53,39 +56,28 @@ class ImageDiffusion(pl.LightningModule):
         mean: Tensor,
         variance: Tensor,
         max_count: int,
-        names: tuple[str, ...],
+        names: Sequence[str],
         multi_label: bool = False,
     ):
         super().__init__()
-        self.config, self.max_count, self.names = config, max_count, names
+        self.config, self.max_count, self.names = config, max_count, tuple(names)
         self.shape = tuple(mean.shape)
         self.schedule = get_schedule(config.schedule)
-        self.network = ImageDenoiser(
-            mean,
-            variance,
-            max_count,
-            self.schedule,
-            n_conditions=len(names) if config.conditional else 0,
-            multi_label=multi_label,
-            channels=config.channels,
-            layers_per_block=config.layers_per_block,
-            attention_at=config.attention_at,
-            dropout=config.dropout,
-            head=config.head,
-        )
+        n_conditions = len(names) if config.conditional else 0
+        options = {name: getattr(config, name) for name in NETWORK_SETTINGS} | {"multi_label": multi_label}
+        self.network = ImageDenoiser(mean, variance, max_count, self.schedule, n_conditions=n_conditions, **options)
 
     @classmethod
     def for_images(cls, config: ImageConfig, data: CountImages) -> ImageDiffusion:
         """An untrained model for these images."""
         return cls(config, *pixel_moments(data), data.max_count, data.names, data.multi_label)
 
-    def denoise_with(self, conditions: Tensor | None) -> Callable[..., Prediction]:
+    def denoise_with(self, conditions: Tensor) -> Callable[..., Prediction]:
         """The network with its conditions bound, as :func:`~sccountsdiff.diffusion.guide` wants it."""
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
-            copies = 1 if conditions is None else len(x) // len(conditions)  # 2 under guidance
-            repeated = None if conditions is None else torch.cat([conditions] * copies)
-            return self.network(x, t, repeated, null)
+            copies = len(x) // len(conditions)  # 2 under guidance
+            return self.network(x, t, torch.cat([conditions] * copies), null)
 
         return denoise
 
@@ -180,13 +172,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDif
         raise FileNotFoundError(f"No checkpoint at {str(path)!r}.")
     checkpoint = torch.load(path, map_location=device, weights_only=True)
     about, weights = checkpoint["image_model"], checkpoint["state_dict"]
-    model = ImageDiffusion(
-        ImageConfig(**about["config"]),
-        weights["network.mean"],
-        weights["network.variance"],
-        about["max_count"],
-        tuple(about["names"]),
-        about["multi_label"],
-    )
+    config = ImageConfig(**about.pop("config"))
+    model = ImageDiffusion(config, weights["network.mean"], weights["network.variance"], **about)
     model.load_state_dict(weights)
     return model.to(device).eval()

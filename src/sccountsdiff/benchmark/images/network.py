@@ -105,10 +105,22 @@ class ImageDenoiser(nn.Module):
         self.register_buffer("channel_mean", mean.mean((1, 2), keepdim=True))
         spread = variance.mean((1, 2), keepdim=True) + mean.var((1, 2), keepdim=True, correction=0)
         self.register_buffer("channel_variance", spread)
-        self.unet = _unet(n_channels, height, channels, layers_per_block, attention_at, dropout, n_conditions > 0)
-        self.condition = (
-            ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label) if n_conditions else None
+        attends = [height // 2**level == attention_at for level in range(len(channels))]
+        self.unet = optional_import("diffusers", "An image network", "images").UNet2DModel(
+            sample_size=height,
+            in_channels=n_channels,
+            out_channels=n_channels,
+            block_out_channels=tuple(channels),
+            down_block_types=tuple("AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends),
+            up_block_types=tuple("AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)),
+            layers_per_block=layers_per_block,
+            dropout=dropout,
+            norm_num_groups=min(32, *(width // 4 for width in channels)),
+            class_embed_type="identity" if n_conditions else None,
         )
+        self.condition = None
+        if n_conditions:
+            self.condition = ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label)
         if self.head.zero_output:
             nn.init.zeros_(self.unet.conv_out.weight)
             nn.init.zeros_(self.unet.conv_out.bias)
@@ -134,19 +146,3 @@ class ImageDenoiser(nn.Module):
         # diffusers expects times between 0 and 1,000.
         output = self.unet((x - p * self.channel_mean) / scale, 1000 * t, class_labels=embedding).sample.float()
         return self.head(output, x, p, linear_guess(x, p, self.mean, self.variance), self.max_count)
-
-
-def _unet(n_channels, size, channels, layers_per_block, attention_at, dropout, conditional) -> nn.Module:
-    attends = [size // 2**level == attention_at for level in range(len(channels))]
-    return optional_import("diffusers", "An image network", "images").UNet2DModel(
-        sample_size=size,
-        in_channels=n_channels,
-        out_channels=n_channels,
-        block_out_channels=tuple(channels),
-        down_block_types=tuple("AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends),
-        up_block_types=tuple("AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)),
-        layers_per_block=layers_per_block,
-        dropout=dropout,
-        norm_num_groups=min(32, *(width // 4 for width in channels)),
-        class_embed_type="identity" if conditional else None,
-    )
