@@ -19,6 +19,8 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 SHAPE = (3, 32, 32)
+PICKLED = ("numpy.ndarray", "numpy.dtype", "numpy._reconstruct", "_codecs.encode")
+"""All that a pickled batch may call."""
 
 PAPER = ImageConfig("cifar10")
 CIFAR10_CONFIGS = {
@@ -113,9 +115,7 @@ class _ArraysOnly(pickle.Unpickler):
     """Reads pickled arrays, and refuses to call anything else: a pickle can hold any code."""
 
     def find_class(self, module: str, name: str):
-        if name in {"numpy": ("ndarray", "dtype", "_reconstruct"), "_codecs": ("encode",)}.get(
-            module.partition(".")[0], ()
-        ):
+        if f"{module.partition('.')[0]}.{name}" in PICKLED:
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
         raise pickle.UnpicklingError(f"a CIFAR-10 batch does not contain {module}.{name}")
 

@@ -126,11 +126,12 @@ def write_report(study: Study, output: str | Path) -> Path:
     }
     for name, table in tables.items():
         table.to_csv(output / f"simulated_{name}.csv", index=False, float_format="%.4g")
-    samples = {model: x for (part, model), x in study.samples.items() if part == setting}
+    shown = [model for model in (TRUE_SAMPLE, *COMPARED) if (setting, model) in study.samples]
+    samples = {model: study.samples[setting, model] for model in shown}
     figures = {
         "variance": plots.variances(study.marginal),
-        "histograms": plots.histograms({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
-        "joint": plots.joint_density({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
+        "histograms": plots.histograms(samples),
+        "joint": plots.joint_density(samples),
         "rounding": plots.roundings(study.rounded),
     }
     for name, figure in figures.items():
@@ -160,8 +161,6 @@ def frame_to_markdown(table: pd.DataFrame) -> str:
     | a | 0.123 |
     <BLANKLINE>
     """
-    is_float = lambda value: isinstance(value, float | np.floating)
-    text = lambda value: f"{value:.3g}" if is_float(value) else str(value)
-    rows = [" | ".join(map(str, table.columns)), *(" | ".join(map(text, row)) for row in table.itertuples(index=False))]
-    lines = [f"| {row} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(table.columns) + "|", *lines[1:], ""])
+    text = lambda value: f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+    first, *others = (f"| {' | '.join(map(text, row))} |" for row in (table.columns, *table.itertuples(index=False)))
+    return "\n".join([first, "|---" * len(table.columns) + "|", *others, ""])
