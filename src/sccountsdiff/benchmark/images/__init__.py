@@ -13,10 +13,9 @@ from sccountsdiff.benchmark.images.data import (
 )
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.inception import Inception, load_inception
-from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
+from sccountsdiff.benchmark.images.model import ImageDiffusion, heldout_losses, load_model
 from sccountsdiff.benchmark.images.network import ImageDenoiser
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
-from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.run import run_images
 from sccountsdiff.benchmark.images.scores import ImageEvaluator, inception_score
 from sccountsdiff.benchmark.images.training import train

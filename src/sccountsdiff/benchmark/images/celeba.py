@@ -28,29 +28,25 @@ class CelebA(CountImages):
     ----------
     folder
         Folder of the images.
-    files
-        Names of the images.
     attributes
-        One row of zeros and ones for each image.
-    names
-        Names of the attributes.
+        Zeros and ones, a row for the name of each image and a column for the name of each attribute.
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pandas as pd
     >>> from pathlib import Path
     >>> from PIL import Image
     >>> Image.new("RGB", (178, 218), (255, 0, 0)).save("000001.png")
-    >>> faces = CelebA(Path("."), ["000001.png"], np.array([[1, 0]], "uint8"), ["Smiling", "Bald"])
+    >>> faces = CelebA(Path("."), pd.DataFrame({"Smiling": 1, "Bald": 0}, index=["000001.png"]))
     >>> faces[0][0].shape, faces[0][0].amax((1, 2)).tolist(), faces[0][1].tolist()
     (torch.Size([3, 64, 64]), [255, 0, 0], [1, 0])
     """
 
     shape, max_count, multi_label = (3, SIZE, SIZE), 255, True
 
-    def __init__(self, folder: Path, files: list[str], attributes: np.ndarray, names: list[str]):
-        self.folder, self.files, self.names = folder, np.asarray(files), tuple(names)
-        self.attributes = torch.from_numpy(attributes)
+    def __init__(self, folder: Path, attributes: pd.DataFrame):
+        self.folder, self.files, self.names = folder, attributes.index, tuple(attributes.columns)
+        self.attributes = torch.from_numpy(attributes.to_numpy(np.uint8, copy=True))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -58,7 +54,7 @@ class CelebA(CountImages):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image_module = optional_import("PIL.Image", "Reading CelebA", "images")
 
-        with image_module.open(self.folder / str(self.files[index])) as image:
+        with image_module.open(self.folder / self.files[index]) as image:
             left, top = (image.width - CROP) // 2, (image.height - CROP) // 2
             square = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
             pixels = np.array(square.resize((SIZE, SIZE), image_module.Resampling.BILINEAR))
@@ -104,7 +100,7 @@ def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
         chosen = table[part == code]
         if chosen.empty:
             raise ValueError(f"{PARTITION} assigns no image to part {code}.")
-        return CelebA(path / FOLDER, list(chosen.index), chosen.to_numpy(), list(chosen.columns))
+        return CelebA(path / FOLDER, chosen)
 
     return Splits(select("0"), select("2"))
 
@@ -118,5 +114,4 @@ def _read_attributes(path: Path) -> pd.DataFrame:
     names, rows = header.split(), [line.split() for line in lines if line.strip()]
     if any(len(row) != len(names) + 1 for row in rows):
         raise ValueError(f"{path.name}: every line after the second must have a file name and {len(names)} values.")
-    table = pd.DataFrame(rows, columns=["file", *names]).set_index("file").astype(np.int8)
-    return (table > 0).astype(np.uint8)
+    return pd.DataFrame(rows, columns=["file", *names]).set_index("file").astype(np.int8) > 0

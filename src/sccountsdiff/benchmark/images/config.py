@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from sccountsdiff.benchmark.images.heads import IMAGE_HEADS
+from sccountsdiff.benchmark.images.network import IMAGE_HEADS
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import get_schedule
 

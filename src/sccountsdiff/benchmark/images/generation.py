@@ -66,11 +66,12 @@ def generate(
     from tqdm.auto import tqdm
 
     if isinstance(conditions, int):
-        conditions, guidance = _any_condition(model, conditions), 0.0
+        # No condition in particular: the network is told to leave it out, or takes none.
+        shape = (conditions, len(model.names)) if model.multi_label else (conditions,)
+        conditions, guidance = torch.zeros(shape, dtype=torch.long), 0.0
     elif not model.config.conditional:
         raise ValueError("This model was trained without conditions: pass the number of images to draw.")
     walk = reverse_walk(n_steps or model.config.n_sampling_steps)
-    attrition = get_attrition(attrition)
     was_training = model.training
     model.eval()
     drawn, blocks = [], conditions.to(model.device).split(batch_size)
@@ -81,19 +82,12 @@ def generate(
             if on_move is not None:
                 on_move(move, x)
 
+        options = {"attrition": get_attrition(attrition), "rounding": rounding, "on_move": watch}
         for number, wanted in enumerate(blocks):
             x0 = torch.zeros((len(wanted), *model.shape), device=model.device)
-            x = sample(
-                bounded(guide(model.denoise_with(wanted), guidance), model.max_count),
-                model.schedule,
-                walk,
-                x0,
-                torch.full_like(x0, NOISED),
-                attrition=attrition,
-                rounding=rounding,
-                generator=torch.Generator(model.device).manual_seed(step_seed(seed, number)),
-                on_move=watch,
-            )
+            denoise = bounded(guide(model.denoise_with(wanted), guidance), model.max_count)
+            generator = torch.Generator(model.device).manual_seed(step_seed(seed, number))
+            x = sample(denoise, model.schedule, walk, x0, torch.full_like(x0, NOISED), generator=generator, **options)
             # Only births that are not binomial (`rounding="poisson"`) can overshoot.
             drawn.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
     model.train(was_training)
@@ -120,9 +114,3 @@ def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: 
         return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
 
     return denoise_within
-
-
-def _any_condition(model: ImageDiffusion, n: int) -> Tensor:
-    """A condition for images that have none: the network is told to leave it out, or takes none."""
-    multi_label = model.config.conditional and model.network.condition.multi_label
-    return torch.zeros((n, len(model.names)) if multi_label else n, dtype=torch.long)

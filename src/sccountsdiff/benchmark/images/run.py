@@ -16,8 +16,8 @@ from sccountsdiff.benchmark.images.classifier import train_classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, Splits, first_images
 from sccountsdiff.benchmark.images.inception import load_inception
+from sccountsdiff.benchmark.images.model import heldout_losses
 from sccountsdiff.benchmark.images.plots import plot_histories
-from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import default_device, train
 
@@ -95,7 +95,6 @@ def run_images(
     evaluator = None if features is None else ImageEvaluator(features, splits.train, device=device)
     if run_studies and evaluator is None:
         raise ValueError("The studies need scores, and these the weights of Inception or another feature network.")
-    output.mkdir(parents=True, exist_ok=True)
     evaluate = studies.evaluation(splits.train, n_images, evaluator, output)
     model = train(config, splits, output, evaluate=evaluate, resume=resume, **train_kwargs)
     drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed}

@@ -404,4 +404,4 @@ def attrition_grid(
 def _each_condition(model: ImageDiffusion) -> Tensor:
     """Each class once, or each attribute by itself."""
     n = len(model.names)
-    return torch.eye(n, dtype=torch.long) if model.network.condition.multi_label else torch.arange(n)
+    return torch.eye(n, dtype=torch.long) if model.multi_label else torch.arange(n)

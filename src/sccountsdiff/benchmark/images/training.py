@@ -23,6 +23,9 @@ from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
+NOT_WANTED = ("use_distributed_sampler", "logger", "enable_model_summary", "enable_checkpointing")
+"""What Lightning's trainer would do by itself; ``StepBatches``, ``History`` and ``Saver`` do it here."""
+
 Evaluate = Callable[[ImageDiffusion, int], dict[str, float]]
 """Called with the model (averaged weights) and the step; what it returns becomes part of the history."""
 
@@ -166,9 +169,9 @@ class _Stream(pl.LightningDataModule):
         return DataLoader(images, batch_sampler=batches, num_workers=self.n_workers)
 
     def val_dataloader(self) -> DataLoader:
-        n_heldout = min(self.n_heldout, len(self.splits.heldout))
-        chosen = range(self.trainer.global_rank, n_heldout, self.trainer.world_size)
-        return DataLoader(self.splits.heldout, self.config.batch_size, sampler=chosen, num_workers=self.n_workers)
+        images = self.splits.heldout
+        chosen = range(len(images))[: self.n_heldout][self.trainer.global_rank :: self.trainer.world_size]
+        return DataLoader(images, self.config.batch_size, sampler=chosen, num_workers=self.n_workers)
 
 
 def default_device() -> str:
@@ -186,11 +189,9 @@ def _check_resumable(checkpoint: Path, config: ImageConfig) -> int:
     """The step of a checkpoint; an error if it was made with other settings."""
     saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
     old, new = saved["image_model"]["config"], dataclasses.asdict(config)
-    different = [f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name]]
+    different = ", ".join(f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name])
     if different:
-        raise ValueError(
-            f"{checkpoint} was made with other settings, so training cannot go on: {', '.join(different)}."
-        )
+        raise ValueError(f"{checkpoint} was made with other settings, so training cannot go on: {different}.")
     return saved["global_step"]
 
 
@@ -282,13 +283,10 @@ def train(
                 "check_val_every_n_epoch": None,
                 "val_check_interval": evaluate_every,
                 "num_sanity_val_steps": -1,  # an evaluation before the first step
-                "use_distributed_sampler": False,
-                "logger": False,
                 "enable_progress_bar": progress,
-                "enable_model_summary": False,
-                "enable_checkpointing": False,  # Saver does it
                 "callbacks": callbacks,
             }
+            | dict.fromkeys(NOT_WANTED, False)
             | trainer_kwargs
         )
         model = ImageDiffusion.for_images(config, splits.train)
