@@ -122,11 +122,8 @@ class ConditionEmbedding(nn.Module):
     def __init__(self, n_conditions: int, width: int, *, multi_label: bool):
         super().__init__()
         self.multi_label = multi_label
-        self.embed = (
-            nn.Sequential(nn.Linear(n_conditions, width), nn.SiLU(), nn.Linear(width, width))
-            if multi_label
-            else nn.Embedding(n_conditions, width)
-        )
+        mlp = lambda: nn.Sequential(nn.Linear(n_conditions, width), nn.SiLU(), nn.Linear(width, width))
+        self.embed = mlp() if multi_label else nn.Embedding(n_conditions, width)
 
     def forward(self, conditions: Tensor, null: Tensor) -> Tensor:
         """Embedding of each image's condition, ``(images, width)``."""

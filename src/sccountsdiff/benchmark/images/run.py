@@ -12,10 +12,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from sccountsdiff.benchmark.images import studies
-from sccountsdiff.benchmark.images.classifier import train_classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, Splits, first_images
-from sccountsdiff.benchmark.images.inception import load_inception
+from sccountsdiff.benchmark.images.features import load_inception, train_classifier
 from sccountsdiff.benchmark.images.model import heldout_losses
 from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.scores import ImageEvaluator

@@ -13,9 +13,9 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from sccountsdiff.benchmark.images.classifier import Classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
+from sccountsdiff.benchmark.images.features import Classifier
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
@@ -350,10 +350,9 @@ def class_grid(model: ImageDiffusion, path: str | Path, *, n_columns: int = 10, 
     >>> class_grid(model, "grid.png", n_columns=2, n_steps=2).shape
     torch.Size([20, 1, 8, 8])
     """
+    conditions, titles = n_columns**2, ()
     if model.config.conditional:
         conditions, titles = _each_condition(model).repeat_interleave(n_columns, 0), model.names
-    else:
-        conditions, titles = n_columns**2, ()
     images = generate(model, conditions, **generate_kwargs)
     save_grid(images, path, n_columns, max_count=model.max_count, titles=titles)
     return images

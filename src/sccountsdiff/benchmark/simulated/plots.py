@@ -128,11 +128,10 @@ def joint_density(samples: dict[str, np.ndarray], bandwidth: float = 0.3) -> Fig
     >>> joint_density({"truth": x, "masked": x}).axes[0].get_title()
     'masked (dashed), truth (filled)'
     """
-    truth = samples["truth"]
     models = [name for name in samples if name != "truth"]
     top = np.log1p(max(x[:, :2].max() for x in samples.values())) + 3 * bandwidth
     grid = np.linspace(-3 * bandwidth, top, 120)
-    true_density = _density(truth, grid, bandwidth)
+    true_density = _density(samples["truth"], grid, bandwidth)
     levels = true_density.max() * np.geomspace(1e-4, 0.5, 7)
     labels, size = ("Count in dimension 0", "Count in dimension 1"), (3.6 * len(models) + 0.4, 4.0)
     figure, axes = _panels(1, len(models), size, *labels, framed=True, sharex=True, sharey=True)

@@ -1,13 +1,17 @@
-"""The Inception-v3 of the Frechet inception distance, for the published weights of its PyTorch port."""
+"""Networks in whose features images are compared: Inception-v3, and a small classifier trained on the spot."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from sccountsdiff.benchmark.images.data import CountImages, first_images
+from sccountsdiff.benchmark.seeding import global_seed
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 WEIGHTS_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"
@@ -21,12 +25,9 @@ POOLS = {
 ROW, COLUMN, FORK = (1, 7), (7, 1), ((1, 3), (3, 1))
 
 
-class _Conv(nn.Sequential):
-    def __init__(self, n_in: int, n_out: int, kernel: int | tuple[int, int], stride: int = 1, padding: str = "same"):
-        super().__init__()
-        self.conv = nn.Conv2d(n_in, n_out, kernel, stride, padding, bias=False)
-        self.bn = nn.BatchNorm2d(n_out, eps=0.001)
-        self.relu = nn.ReLU(inplace=True)
+def _conv(n_in: int, n_out: int, kernel: int | tuple, stride: int = 1, padding: str = "same") -> nn.Sequential:
+    conv = nn.Conv2d(n_in, n_out, kernel, stride, padding, bias=False)
+    return nn.Sequential(OrderedDict(conv=conv, bn=nn.BatchNorm2d(n_out, eps=0.001), relu=nn.ReLU(inplace=True)))
 
 
 class _Mixed(nn.Module):
@@ -56,10 +57,10 @@ class _Mixed(nn.Module):
                 stage = path if len(layers) == 1 else f"{path}_{number}"
                 stages.append([stage] if len(kernels) == 1 else [f"{stage}a", f"{stage}b"])
                 for name, kernel in zip(stages[-1], kernels, strict=True):
-                    self.add_module(name, _Conv(n, n_out, kernel, *ending))
+                    self.add_module(name, _conv(n, n_out, kernel, *ending))
                 n = n_out
             self.paths.append(stages)
-        self.branch_pool = _Conv(n_in, n_pool, 1) if n_pool else nn.Identity()
+        self.branch_pool = _conv(n_in, n_pool, 1) if n_pool else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = []
@@ -99,12 +100,12 @@ class Inception(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.Conv2d_1a_3x3 = _Conv(3, 32, 3, 2, "valid")
-        self.Conv2d_2a_3x3 = _Conv(32, 32, 3, 1, "valid")
-        self.Conv2d_2b_3x3 = _Conv(32, 64, 3)
+        self.Conv2d_1a_3x3 = _conv(3, 32, 3, 2, "valid")
+        self.Conv2d_2a_3x3 = _conv(32, 32, 3, 1, "valid")
+        self.Conv2d_2b_3x3 = _conv(32, 64, 3)
         self.pool_2 = nn.MaxPool2d(3, 2)
-        self.Conv2d_3b_1x1 = _Conv(64, 80, 1)
-        self.Conv2d_4a_3x3 = _Conv(80, 192, 3, 1, "valid")
+        self.Conv2d_3b_1x1 = _conv(64, 80, 1)
+        self.Conv2d_4a_3x3 = _conv(80, 192, 3, 1, "valid")
         self.pool_4 = nn.MaxPool2d(3, 2)
         double = {"branch3x3dbl": [(64, 1), (96, 3), (96, 3)]}
         five = {"branch1x1": [(64, 1)], "branch5x5": [(48, 1), (64, 5)]} | double
@@ -172,4 +173,95 @@ def load_inception(weights_path: str | Path | None = None, *, download: bool = F
             f"{len(missing)} weights are missing (first: {next(iter(missing), 'none')}) and "
             f"{len(unexpected)} are unknown (first: {next(iter(unexpected), 'none')})."
         )
+    return network.eval().requires_grad_(False)
+
+
+class Classifier(nn.Module):
+    """Two convolutions, 64 features, one score for each class.
+
+    Parameters
+    ----------
+    shape
+        Channels, height and width.
+    max_count
+        Largest value of a pixel.
+    n_classes
+        Number of classes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = Classifier((1, 8, 8), 16, 10)
+    >>> network(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 64])
+    """
+
+    num_features = 64
+
+    def __init__(self, shape: tuple[int, int, int], max_count: int, n_classes: int):
+        super().__init__()
+        self.max_count = max_count
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(shape[0], 32, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+            nn.AdaptiveMaxPool2d(4), nn.Flatten(),
+        )  # fmt: skip
+        self.features = nn.Linear(64 * 16, self.num_features)
+        self.scores = nn.Linear(self.num_features, n_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features of each image."""
+        return F.relu(self.features(self.convolutions(images.float() / self.max_count)))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Class scores."""
+        return self.scores(features)
+
+    @torch.inference_mode()
+    def agreement(self, images: Tensor, classes: Tensor) -> float:
+        """Share of images taken for the class they should show."""
+        device = self.scores.weight.device
+        shown = [self.logits(self(part.to(device))).argmax(1).cpu() for part in images.split(500)]
+        return (torch.cat(shown) == classes.cpu()).float().mean().item()
+
+
+def train_classifier(data: CountImages, *, n_epochs: int = 15, seed: int = 0, device: str = "cpu") -> Classifier:
+    """Train a classifier on real images, held in memory.
+
+    Parameters
+    ----------
+    data
+        Images with one class each.
+    n_epochs
+        Passes over them.
+    seed
+        Seed.
+    device
+        Where to train.
+
+    Returns
+    -------
+    The trained classifier, in evaluation mode.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_images
+    >>> splits = load_images("digits")
+    >>> network = train_classifier(splits.train, n_epochs=1)
+    >>> images, classes = first_images(splits.heldout, 100)
+    >>> network.agreement(images, classes) > 0.1
+    True
+    """
+    if data.multi_label:
+        raise ValueError("The classifier needs images with one class each; these have attributes.")
+    images, classes = (part.to(device) for part in first_images(data, len(data)))
+    with global_seed(seed):
+        network = Classifier(data.shape, data.max_count, len(data.names)).to(device)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3)
+        for _ in range(n_epochs):
+            for chosen in torch.randperm(len(images)).to(device).split(64):
+                loss = F.cross_entropy(network.logits(network(images[chosen])), classes[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
     return network.eval().requires_grad_(False)
