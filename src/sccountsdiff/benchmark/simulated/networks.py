@@ -68,11 +68,10 @@ class CountModel(nn.Module, ABC):
 
     def __init__(self, counts: Tensor, n_hidden: int, n_inputs: int = 1, n_outputs: int = 1):
         super().__init__()
-        if counts.ndim != 2 or len(counts) < 2 or not counts.any():
-            raise ValueError(
-                f"`counts` needs at least two samples and a positive count; its shape is {tuple(counts.shape)}."
-            )
-        n_dimensions = counts.shape[1]
+        shape = tuple(counts.shape)
+        if len(shape) != 2 or shape[0] < 2 or not counts.any():
+            raise ValueError(f"`counts` needs at least two samples and a positive count; its shape is {shape}.")
+        n_dimensions = shape[1]
         self.network = TimeMLP(n_inputs * n_dimensions, n_outputs * n_dimensions, n_hidden)
         logs = torch.log1p(counts)
         self.register_buffer("log_mean", logs.mean(0))

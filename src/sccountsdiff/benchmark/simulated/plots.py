@@ -135,8 +135,7 @@ def joint_density(samples: dict[str, np.ndarray], bandwidth: float = 0.3) -> Fig
     levels = true_density.max() * np.geomspace(1e-4, 0.5, 7)
     labels, size = ("Count in dimension 0", "Count in dimension 1"), (3.6 * len(models) + 0.4, 4.0)
     figure, axes = _panels(1, len(models), size, *labels, framed=True, sharex=True, sharey=True)
-    ticks = np.array([0, 1, 2, 5, 10, 20, 50, 100])
-    ticks = ticks[np.log1p(ticks) <= top]
+    ticks = [count for count in (0, 1, 2, 5, 10, 20, 50, 100) if np.log1p(count) <= top]
     for ax, name in zip(axes[0], models, strict=True):
         filled, dashed = {"cmap": "Greys", "norm": "log", "alpha": 0.8}, {"linestyles": "dashed", "linewidths": 1.2}
         ax.contourf(grid, grid, true_density.T, levels=[*levels, true_density.max()], **filled)
@@ -176,9 +175,8 @@ def roundings(rounded: dict[tuple[str, int, str], np.ndarray]) -> Figure:
     """
     n_steps = max(steps for _, steps, _ in rounded)
     kinds = list(dict.fromkeys(kind for _, _, kind in rounded))
-    size = (2.8 * len(kinds), 5.0)
     shared = {"sharex": "row", "sharey": "row"}
-    figure, axes = _panels(len(REGIMES), len(kinds), size, "Count", "Share of samples", **shared)
+    figure, axes = _panels(len(REGIMES), len(kinds), (2.8 * len(kinds), 5.0), "Count", "Share of samples", **shared)
     for row, (name, regime) in zip(axes, REGIMES.items(), strict=True):
         n_counts = int(regime.mean + 4 * regime.variance**0.5) + 3
         for ax, kind in zip(row, kinds, strict=True):

@@ -155,29 +155,26 @@ def run_study(
         raise ValueError("`quick` has a budget and settings of its own: leave out `budget` and `settings`.")
     settings = settings or (QUICK_SETTINGS if quick else SETTINGS)
     budget = budget or (QUICK if quick else Budget())
+    needs = f"a positive learning rate and models among {', '.join(MODELS)}"
     for name, setting in settings.items():
-        unknown = set(setting.models) - set(MODELS)
-        if unknown or not setting.learning_rate > 0:
-            raise ValueError(
-                f"Setting {name!r} needs a positive learning rate and models among {', '.join(MODELS)}; found {setting}."
-            )
+        if not set(setting.models) <= set(MODELS) or not setting.learning_rate > 0:
+            raise ValueError(f"Setting {name!r} needs {needs}; found {setting}.")
     if output is not None:
         Path(output).mkdir(parents=True, exist_ok=True)
 
-    joint, marginal, samples = [], [], {}
+    joint, marginal, samples = [], {}, {}
     for (name, setting), seed in product(settings.items(), seeds):
         truth, variance, drawn = _repeat(setting, budget, seed, f"{name}, seed {seed}", silent, device)
         for model, (n_parameters, x) in drawn.items():
-            keys = {"setting": name, "seed": seed, "model": model}
-            joint.append({**keys, "n_parameters": n_parameters, **joint_scores(truth, x)})
-            marginal.append(marginal_scores(truth, x).assign(true_variance=variance, **keys))
+            row = {"setting": name, "seed": seed, "model": model, "n_parameters": n_parameters}
+            joint.append(row | joint_scores(truth, x))
+            marginal[name, seed, model] = marginal_scores(truth, x).assign(true_variance=variance)
             if seed == seeds[0]:
                 samples[name, model] = x
     n_steps = budget.n_sampling_steps
     rounding, rounded = rounding_study(budget.n_rounded, (max(1, n_steps // 10), n_steps))
-    first = ["setting", "seed", "model", "dimension"]
-    marginal = pd.concat(marginal, ignore_index=True)
-    marginal = marginal[[*first, *marginal.columns.drop(first)]]
+    keys = ["setting", "seed", "model"]
+    marginal = pd.concat(marginal, names=keys).reset_index(keys).reset_index(drop=True)
     study = Study(pd.DataFrame(joint), marginal, rounding, samples, rounded)
     if output is not None:
         from sccountsdiff.benchmark.simulated.report import write_report  # it imports this file
