@@ -122,7 +122,7 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     0.001
     """
     changes = {name: value for name, value in changes.items() if value is not None}
-    settings, base = {}, source
+    settings, base = {}, str(source)
     if Path(source).suffix in (".yaml", ".yml"):
         yaml = optional_import("yaml", "Reading settings", "images")
         settings = yaml.safe_load(Path(source).read_text()) or {}
@@ -135,7 +135,7 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     if base is None:
         return ImageConfig(**settings | changes)
     if base not in CONFIGS:
-        raise KeyError(f"Unknown settings {str(base)!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
+        raise KeyError(f"Unknown settings {base!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
     return dataclasses.replace(CONFIGS[base], **settings | changes)
 
 

@@ -16,7 +16,6 @@ from sccountsdiff.benchmark.seeding import global_seed
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 WEIGHTS_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"
 
-
 POOLS = {
     "average": nn.AvgPool2d(3, 1, 1, count_include_pad=False),  # as in TensorFlow: what lies outside does not count
     "max": nn.MaxPool2d(3, 1, 1),

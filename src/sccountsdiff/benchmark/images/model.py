@@ -23,6 +23,7 @@ Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
 
 NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "head")
+"""Settings that are arguments of :class:`~sccountsdiff.benchmark.images.ImageDenoiser`."""
 
 
 class ImageDiffusion(pl.LightningModule):
