@@ -34,8 +34,6 @@ def tiny_run(tiny_config, digits, tmp_path_factory):
 class Told(torch.nn.Module):
     """In place of a network: every pixel is its class in the end, or 9 without one, whatever the state."""
 
-    condition = torch.nn.Module()
-
     def forward(self, x, t, conditions, null):
         value = torch.where(null, 9.0, conditions.float())[:, None, None, None]
         return Prediction((value - x).clamp_min(1e-6).log())
@@ -43,7 +41,6 @@ class Told(torch.nn.Module):
 
 @pytest.fixture
 def told(tiny_config):
-    Told.condition.multi_label = False
     model = ImageDiffusion(tiny_config, torch.ones(1, 8, 8), torch.ones(1, 8, 8), 16, tuple("0123456789"))
     model.network = Told()
     return model

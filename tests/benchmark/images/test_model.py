@@ -1,14 +1,12 @@
-"""A checkpoint holds the averaged weights, and an unconditional model sees no condition."""
+"""A checkpoint holds the averaged weights, no condition reaches an unconditional model, and a short training learns."""
 
 import dataclasses
 
+import pandas as pd
+import pytest
 import torch
 
-from sccountsdiff.benchmark.images import (
-    first_images,
-    load_model,
-    train,
-)
+from sccountsdiff.benchmark.images import ImageDiffusion, first_images, heldout_losses, load_config, load_model, train
 
 
 def assert_same_weights(one, other):
@@ -33,3 +31,14 @@ def test_unconditional_settings_see_no_condition(digits, tiny_config, tmp_path):
     x0 = first_images(digits.heldout, 4)[0].float()
     losses = [model.loss(x0, torch.full((4,), digit), 0.0, torch.Generator().manual_seed(0)).item() for digit in (0, 7)]
     assert losses[0] == losses[1]
+
+
+def test_a_short_training_beats_predictions_from_single_pixels(digits, tmp_path):
+    config = load_config("digits", channels=(16, 16), n_steps=40, batch_size=24, lr=3e-3, n_warmup_steps=5)
+    untrained = heldout_losses(ImageDiffusion.for_images(config, digits.train), digits.heldout)
+    losses = heldout_losses(train(config, digits, tmp_path), digits.heldout)
+    assert losses["network"] < min(untrained["network"], losses["linear_guess"]) < losses["pixel_mean"]
+    history = pd.read_csv(tmp_path / "history.csv")
+    assert history["step"].tolist() == [0, 40]
+    expected = [untrained["network"], losses["network"]]
+    assert history["heldout_loss"].tolist() == pytest.approx(expected, rel=1e-4)

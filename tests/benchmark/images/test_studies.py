@@ -8,11 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from sccountsdiff.benchmark.images import (
-    ImageEvaluator,
-    studies,
-)
-from sccountsdiff.benchmark.images.studies import attrition_grid, class_grid
+from sccountsdiff.benchmark.images import ImageEvaluator, generate, studies
+from sccountsdiff.benchmark.images.studies import attrition_grid, class_grid, evaluation
 
 SCHEDULES = ("cosine", "fisher", "blackout")
 
@@ -60,3 +57,17 @@ def test_class_grid_asks_for_a_row_of_each_class(told, tmp_path):
 def test_attrition_grid_has_the_same_classes_in_every_row(told, tmp_path):
     images = attrition_grid(told, tmp_path / "grid.png", [0.0, 1.0], n_columns=4, n_steps=4)
     assert images[:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 2
+
+
+def test_scores_are_those_of_the_images_in_the_grid(tiny_run, evaluator, digits, tmp_path):
+    _, model = tiny_run
+    conditions = torch.arange(12) % 10
+    scores = evaluation(digits.train, 12, evaluator, tmp_path, n_steps=2)(model, 30)
+    assert scores == pytest.approx(evaluator.score(generate(model, conditions, n_steps=2)))
+    assert (tmp_path / "step_0000030.png").is_file()
+
+
+def test_without_an_evaluator_there_is_a_grid_and_no_score(tiny_run, digits, tmp_path):
+    _, model = tiny_run
+    assert evaluation(digits.train, 4, None, tmp_path, n_steps=2)(model, 0) == {}
+    assert (tmp_path / "step_0000000.png").is_file()

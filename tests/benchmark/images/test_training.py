@@ -1,14 +1,15 @@
 """Training goes on after a stop as if there had been none, learns, and depends on its seed alone."""
 
 import dataclasses
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff.benchmark.images import (
-    train,
-)
+from sccountsdiff.benchmark.images import train
+from sccountsdiff.benchmark.images.training import Saver, StepBatches
 
 
 def assert_same_weights(one, other):
@@ -56,3 +57,47 @@ def test_training_does_not_touch_the_global_stream(tiny_config, digits, tmp_path
     torch.manual_seed(5)
     train(dataclasses.replace(tiny_config, n_steps=1), digits, tmp_path, n_heldout=8)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_evaluation_sees_the_averaged_weights(tiny_config, digits, tmp_path):
+    seen = {}
+
+    def evaluate(model, step):
+        seen[step] = {name: value.clone() for name, value in model.state_dict().items()}
+        return {"twice": 2.0 * step}
+
+    config = dataclasses.replace(tiny_config, n_steps=4)
+    model = train(config, digits, tmp_path, evaluate=evaluate, n_heldout=8)
+    assert list(seen) == [0, 2, 4] and pd.read_csv(tmp_path / "history.csv")["twice"].tolist() == [0.0, 4.0, 8.0]
+    assert all(torch.equal(value, seen[4][name]) for name, value in model.state_dict().items())
+
+
+def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path):
+    saved = []
+    trainer = SimpleNamespace(
+        global_step=0, max_steps=7, save_checkpoint=lambda path: saved.append(trainer.global_step)
+    )
+    saver = Saver(tmp_path / "last.ckpt", every=3)
+    for trainer.global_step in range(1, 8):
+        saver.on_train_batch_end(trainer, None, None, None, 0)
+    assert saved == [3, 6, 7]
+
+
+def test_each_pass_shows_every_image_once_in_another_order():
+    seen = np.concatenate(list(StepBatches(10, 4, 10, seed=1)))
+    passes = seen.reshape(4, 10)
+    assert all(sorted(one) == list(range(10)) for one in passes)
+    assert len({tuple(one) for one in passes}) == 4
+
+
+@pytest.mark.parametrize("first", [0, 3, 7])
+def test_order_does_not_depend_on_where_it_began(first):
+    assert list(StepBatches(10, 4, 8, 1, lambda: first)) == list(StepBatches(10, 4, 8, 1))[first:]
+
+
+def test_processes_share_each_batch():
+    parts = [list(StepBatches(10, 4, 5, 1, rank=rank, world_size=2)) for rank in range(2)]
+    whole = list(StepBatches(10, 4, 5, 1))
+    assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
+    with pytest.raises(ValueError, match="shared evenly"):
+        StepBatches(10, 4, 5, 1, world_size=3)

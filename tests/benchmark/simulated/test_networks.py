@@ -1,4 +1,4 @@
-"""All models of the study have the same size."""
+"""All models of the study have the same size; training lowers the loss, and its generator decides."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from sccountsdiff.benchmark.simulated import (
     MaskedDiffusion,
     NegativeBinomialToy,
 )
-from sccountsdiff.benchmark.simulated.networks import TimeMLP, matched_width
+from sccountsdiff.benchmark.simulated.networks import TimeMLP, fit, matched_width
 from sccountsdiff.benchmark.simulated.study import SETTINGS
 
 
@@ -31,3 +31,27 @@ def test_network_depends_on_time_and_state():
     x, t = torch.zeros(1, 3), torch.tensor([0.2])
     assert not torch.allclose(network(x, t), network(x, t + 0.1))
     assert not torch.allclose(network(x, t), network(x + 1, t))
+
+
+def test_training_lowers_the_loss_and_the_generator_decides():
+    counts = torch.poisson(torch.full((300, 2), 3.0), generator=torch.Generator().manual_seed(0))
+    budget = Budget(n_gradient_steps=150, batch_size=64)
+    losses, weights = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = CountsDiffusion(counts, 8)
+        loss = lambda model=model: model.loss(
+            counts, torch.linspace(0.01, 0.99, 300), torch.Generator().manual_seed(5)
+        ).item()
+        before = loss()
+        fit(model, counts, budget, 1e-2, torch.Generator().manual_seed(1), silent=True)
+        losses.append((before, loss()))
+        weights.append(model.network.out.weight.detach().clone())
+    assert losses[0][1] < losses[0][0] - 0.1
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", list(Budget.__dataclass_fields__))
+def test_empty_budgets_are_refused(name):
+    with pytest.raises(ValueError, match=name):
+        Budget(**{name: 0})

@@ -1,11 +1,12 @@
 """The study is tidy, complete and decided by its seeds."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from sccountsdiff.benchmark import simulated
 from sccountsdiff.benchmark.simulated import Budget, Setting, run_study
-from sccountsdiff.benchmark.simulated.study import COMPARED
+from sccountsdiff.benchmark.simulated.study import COMPARED, joint_scores, marginal_scores
 
 TINY = Budget(n_train=200, n_gradient_steps=5, n_samples=60, n_sampling_steps=4, batch_size=16, n_rounded=50)
 
@@ -46,3 +47,12 @@ def test_bad_arguments_are_refused_before_work_starts(arguments, message, monkey
     monkeypatch.setattr(simulated.study, "fit", lambda *args, **kwargs: pytest.fail("work has started"))
     with pytest.raises(ValueError, match=message):
         run_study(**arguments)
+
+
+def test_scores_of_a_shift():
+    x = np.random.default_rng(0).poisson(2.0, (300, 2)).astype(float)
+    scores = marginal_scores(x, x + [0, 3])
+    assert scores["wasserstein_1"].tolist() == [0.0, 3.0]
+    np.testing.assert_allclose(scores["variance"], x.var(0))
+    assert scores["mmd"][0] == 0 < scores["mmd"][1]
+    assert joint_scores(x, x + 1)["joint_swd"] < joint_scores(x, x + 2)["joint_swd"]

@@ -1,7 +1,6 @@
 """The paper's study of images: CountsDiff on pixels, which are counts from 0 to 255."""
 
 from sccountsdiff.benchmark.images import celeba, cifar10, digits  # each registers its set
-from sccountsdiff.benchmark.images.classifier import Classifier, train_classifier
 from sccountsdiff.benchmark.images.config import CONFIGS, ImageConfig, load_config, save_config
 from sccountsdiff.benchmark.images.data import (
     ArrayImages,
@@ -11,12 +10,11 @@ from sccountsdiff.benchmark.images.data import (
     load_images,
     pixel_moments,
 )
+from sccountsdiff.benchmark.images.features import Classifier, Inception, load_inception, train_classifier
 from sccountsdiff.benchmark.images.generation import generate
-from sccountsdiff.benchmark.images.inception import Inception, load_inception
-from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
+from sccountsdiff.benchmark.images.model import ImageDiffusion, heldout_losses, load_model
 from sccountsdiff.benchmark.images.network import ImageDenoiser
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
-from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.run import run_images
 from sccountsdiff.benchmark.images.scores import ImageEvaluator, inception_score
 from sccountsdiff.benchmark.images.training import train

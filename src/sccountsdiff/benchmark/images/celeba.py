@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -27,29 +28,25 @@ class CelebA(CountImages):
     ----------
     folder
         Folder of the images.
-    files
-        Names of the images.
     attributes
-        One row of zeros and ones for each image.
-    names
-        Names of the attributes.
+        Zeros and ones, a row for the name of each image and a column for the name of each attribute.
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import pandas as pd
     >>> from pathlib import Path
     >>> from PIL import Image
     >>> Image.new("RGB", (178, 218), (255, 0, 0)).save("000001.png")
-    >>> faces = CelebA(Path("."), ["000001.png"], np.array([[1, 0]], "uint8"), ["Smiling", "Bald"])
+    >>> faces = CelebA(Path("."), pd.DataFrame({"Smiling": 1, "Bald": 0}, index=["000001.png"]))
     >>> faces[0][0].shape, faces[0][0].amax((1, 2)).tolist(), faces[0][1].tolist()
     (torch.Size([3, 64, 64]), [255, 0, 0], [1, 0])
     """
 
     shape, max_count, multi_label = (3, SIZE, SIZE), 255, True
 
-    def __init__(self, folder: Path, files: list[str], attributes: np.ndarray, names: list[str]):
-        self.folder, self.files, self.names = folder, np.asarray(files), tuple(names)
-        self.attributes = torch.from_numpy(attributes)
+    def __init__(self, folder: Path, attributes: pd.DataFrame):
+        self.folder, self.files, self.names = folder, attributes.index, tuple(attributes.columns)
+        self.attributes = torch.from_numpy(attributes.to_numpy(np.uint8, copy=True))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -57,7 +54,7 @@ class CelebA(CountImages):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image_module = optional_import("PIL.Image", "Reading CelebA", "images")
 
-        with image_module.open(self.folder / str(self.files[index])) as image:
+        with image_module.open(self.folder / self.files[index]) as image:
             left, top = (image.width - CROP) // 2, (image.height - CROP) // 2
             square = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
             pixels = np.array(square.resize((SIZE, SIZE), image_module.Resampling.BILINEAR))
@@ -93,31 +90,28 @@ def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
     for name in (FOLDER, ATTRIBUTES, PARTITION):
         if not (path / name).exists():
             raise FileNotFoundError(f"No {name} in {str(path)!r}: expected CelebA's own files and folder names.")
-    files, attributes, names = _read_attributes(path / ATTRIBUTES)
+    table = _read_attributes(path / ATTRIBUTES)
     part_of = dict(line.split() for line in (path / PARTITION).read_text().splitlines() if line.strip())
-    unlisted = [name for name in files if name not in part_of]
-    if unlisted:
-        raise ValueError(f"{PARTITION} does not say to which part {unlisted[0]} belongs.")
-    part = np.array([part_of[name] for name in files])
+    part = table.index.map(part_of.get)
+    if part.isna().any():
+        raise ValueError(f"{PARTITION} does not say to which part {table.index[part.isna()][0]} belongs.")
 
     def select(code: str) -> CelebA:
-        chosen = np.flatnonzero(part == code)
-        if not len(chosen):
+        chosen = table[part == code]
+        if chosen.empty:
             raise ValueError(f"{PARTITION} assigns no image to part {code}.")
-        return CelebA(path / FOLDER, [files[i] for i in chosen], attributes[chosen], names)
+        return CelebA(path / FOLDER, chosen)
 
     return Splits(select("0"), select("2"))
 
 
-def _read_attributes(path: Path) -> tuple[list[str], np.ndarray, list[str]]:
-    """File names, attributes as zeros and ones (images, attributes), and the names of these.
+def _read_attributes(path: Path) -> pd.DataFrame:
+    """Attributes as zeros and ones, a row for each file name.
 
     The file has the number of images, the names of the attributes, then a line of -1 and 1 for each image.
     """
-    lines = path.read_text().splitlines()
-    names = lines[1].split()
-    rows = [line.split() for line in lines[2:] if line.strip()]
+    _, header, *lines = path.read_text().splitlines()
+    names, rows = header.split(), [line.split() for line in lines if line.strip()]
     if any(len(row) != len(names) + 1 for row in rows):
         raise ValueError(f"{path.name}: every line after the second must have a file name and {len(names)} values.")
-    values = np.array([row[1:] for row in rows], dtype=np.int8)
-    return [row[0] for row in rows], (values > 0).astype(np.uint8), names
+    return pd.DataFrame(rows, columns=["file", *names]).set_index("file").astype(np.int8) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import tarfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,8 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 ARCHIVE = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 SHAPE = (3, 32, 32)
+PICKLED = ("numpy.ndarray", "numpy.dtype", "numpy._reconstruct", "_codecs.encode")
+"""All that a pickled batch may call."""
 
 PAPER = ImageConfig("cifar10")
 CIFAR10_CONFIGS = {
@@ -61,7 +63,7 @@ def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
         return _read_npz(path)
     folder = _find(path)
     if folder is None and download:
-        _extract(fetch(ARCHIVE, path / ARCHIVE.rpartition("/")[2], MD5))
+        shutil.unpack_archive(fetch(ARCHIVE, path / ARCHIVE.rpartition("/")[2], MD5), path, filter="data")
         folder = _find(path)
     if folder is None:
         raise FileNotFoundError(
@@ -78,7 +80,7 @@ def load_cifar10(path: str | Path | None, download: bool = False) -> Splits:
 
 def _find(path: Path) -> Path | None:
     """The folder with the batches: ``path`` itself, or a folder in it."""
-    folders = [path, *sorted(p for p in path.glob("*") if p.is_dir())] if path.is_dir() else []
+    folders = [path, *sorted(path.glob("*"))]
     return next((f for f in folders for s in ("", ".bin") if (f / f"data_batch_1{s}").is_file()), None)
 
 
@@ -91,7 +93,7 @@ def _read_npz(path: Path) -> Splits:
         parts = []
         for part in ("train", "test"):
             images = arrays[f"x_{part}"]
-            if images.ndim == 4 and images.shape[1:] == (*SHAPE[1:], SHAPE[0]):
+            if images.shape[1:] == (*SHAPE[1:], SHAPE[0]):
                 images = images.transpose(0, 3, 1, 2)
             if images.shape[1:] != SHAPE:
                 raise ValueError(f"x_{part} of {path} must hold images of 32 x 32 x 3, found {images.shape}.")
@@ -113,9 +115,7 @@ class _ArraysOnly(pickle.Unpickler):
     """Reads pickled arrays, and refuses to call anything else: a pickle can hold any code."""
 
     def find_class(self, module: str, name: str):
-        if (module.partition(".")[0], name) in {
-            ("numpy", "ndarray"), ("numpy", "dtype"), ("numpy", "_reconstruct"), ("_codecs", "encode")
-        }:  # fmt: skip
+        if f"{module.partition('.')[0]}.{name}" in PICKLED:
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
         raise pickle.UnpicklingError(f"a CIFAR-10 batch does not contain {module}.{name}")
 
@@ -157,8 +157,3 @@ def fetch(url: str, target: Path, md5: str) -> Path:
         target.unlink()
         raise ValueError(f"{url} gave a file with MD5 sum {found} instead of {md5}; it was removed, try again.")
     return target
-
-
-def _extract(archive: Path) -> None:
-    with tarfile.open(archive) as files:
-        files.extractall(archive.parent, filter="data")

@@ -8,6 +8,7 @@ from pathlib import Path
 from sccountsdiff.benchmark.images import load_config, load_images, run_images
 from sccountsdiff.benchmark.images.data import IMAGE_SETS
 from sccountsdiff.benchmark.images.studies import STUDIES
+from sccountsdiff.benchmark.images.training import default_device
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
 
@@ -27,9 +28,8 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     images.add_argument("--data", help="file or folder with the images, for sets that are read from one")
     images.add_argument("--download", action="store_true", help=f"fetch the images into the folder --data ({fetched})")
     images.add_argument("--config", help="name of settings or a .yaml file (default: the paper's for the data set)")
-    images.add_argument(
-        "--schedule", choices=SCHEDULES.names(), help="survival schedule (default: that of the settings)"
-    )
+    schedules = SCHEDULES.names()
+    images.add_argument("--schedule", choices=schedules, help="survival schedule (default: that of the settings)")
     images.add_argument("--steps", type=int, help="optimiser steps (default: those of the settings)")
     images.add_argument("--evaluate-every", type=int, help="steps between evaluations (default: that of the settings)")
     images.add_argument("--seed", type=int)
@@ -39,7 +39,8 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     images.add_argument("--download-weights", action="store_true", help="fetch them into that cache (95 MB)")
     images.add_argument("--resume", action="store_true", help="go on with an interrupted training in --output")
     images.add_argument("--accelerator", choices=("cuda", "cpu"), help="(default: cuda if there is one)")
-    images.add_argument("--devices", default="auto", help="of Lightning's trainer (default: auto)")
+    number_or_name = lambda text: int(text) if text.isdigit() else text
+    images.add_argument("--devices", type=number_or_name, default="auto", help="of Lightning's trainer (default: auto)")
     images.add_argument("--strategy", default="auto", help="of Lightning's trainer, such as ddp (default: auto)")
     images.add_argument("--precision", default="32-true", help="such as bf16-mixed or 16-mixed (default: 32-true)")
     images.add_argument("--workers", type=int, default=0, help="processes that read images (default: 0)")
@@ -48,33 +49,17 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
 
 
 def _run_images(arguments: argparse.Namespace) -> None:
-    config = load_config(
-        arguments.config or IMAGE_SETS[arguments.dataset].default_config,
-        schedule=arguments.schedule,
-        n_steps=arguments.steps,
-        evaluate_every=arguments.evaluate_every,
-        seed=arguments.seed,
-    )
+    changes = {name: getattr(arguments, name) for name in ("schedule", "evaluate_every", "seed")}
+    settings = arguments.config or IMAGE_SETS[arguments.dataset].default_config
+    config = load_config(settings, n_steps=arguments.steps, **changes)
     if config.dataset != arguments.dataset:
         raise ValueError(f"The settings {arguments.config} are for {config.dataset}, not for {arguments.dataset}.")
     splits = load_images(arguments.dataset, arguments.data, download=arguments.download)
-    devices = arguments.devices
-    scores = run_images(
-        config,
-        splits,
-        arguments.output,
-        run_studies=arguments.studies,
-        weights_path=arguments.weights,
-        download_weights=arguments.download_weights,
-        n_images=arguments.images,
-        resume=arguments.resume,
-        n_workers=arguments.workers,
-        progress=True,
-        **({"accelerator": arguments.accelerator} if arguments.accelerator else {}),
-        devices=int(devices) if devices.isdigit() else devices,
-        strategy=arguments.strategy,
-        precision=arguments.precision,
-    )
+    names = ("download_weights", "resume", "devices", "strategy", "precision")
+    options = {name: getattr(arguments, name) for name in names}
+    options |= {"run_studies": arguments.studies, "n_images": arguments.images, "weights_path": arguments.weights}
+    options |= {"n_workers": arguments.workers, "accelerator": arguments.accelerator or default_device()}
+    scores = run_images(config, splits, arguments.output, progress=True, **options)
     if len(scores):
         print(scores.round(3).to_string(index=False))
     print(f"\nTables and images are in {Path(arguments.output).resolve()}")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 
-from sccountsdiff.benchmark.images.heads import IMAGE_HEADS
+from sccountsdiff.benchmark.images.network import IMAGE_HEADS
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import get_schedule
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ImageConfig:
     """All settings of an image model and its training.
 
@@ -123,19 +122,21 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     0.001
     """
     changes = {name: value for name, value in changes.items() if value is not None}
-    if Path(source).suffix not in (".yaml", ".yml"):
-        return dataclasses.replace(_named_config(str(source)), **changes)
-    yaml = optional_import("yaml", "Reading settings", "images")
-    settings = yaml.safe_load(Path(source).read_text()) or {}
-    if not isinstance(settings, dict):
-        raise ValueError(f"{source} must hold one setting a line, as in 'n_steps: 1000'.")
-    base = settings.pop("base", None)
-    unknown = set(settings) - {field.name for field in dataclasses.fields(ImageConfig)}
-    if unknown:
-        raise ValueError(f"{source} has unknown settings: {', '.join(sorted(unknown))}.")
+    settings, base = {}, str(source)
+    if Path(source).suffix in (".yaml", ".yml"):
+        yaml = optional_import("yaml", "Reading settings", "images")
+        settings = yaml.safe_load(Path(source).read_text()) or {}
+        if not isinstance(settings, dict):
+            raise ValueError(f"{source} must hold one setting a line, as in 'n_steps: 1000'.")
+        base = settings.pop("base", None)
+        unknown = set(settings) - {field.name for field in dataclasses.fields(ImageConfig)}
+        if unknown:
+            raise ValueError(f"{source} has unknown settings: {', '.join(sorted(unknown))}.")
     if base is None:
         return ImageConfig(**settings | changes)
-    return dataclasses.replace(_named_config(base), **settings | changes)
+    if base not in CONFIGS:
+        raise KeyError(f"Unknown settings {base!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
+    return dataclasses.replace(CONFIGS[base], **settings | changes)
 
 
 def save_config(config: ImageConfig, path: str | Path) -> None:
@@ -155,12 +156,5 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     True
     """
     yaml = optional_import("yaml", "Reading settings", "images")
-    settings = dataclasses.asdict(config)
-    settings["channels"] = list(config.channels)
+    settings = dataclasses.asdict(config) | {"channels": list(config.channels)}  # YAML has no tuples
     Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))
-
-
-def _named_config(name: str) -> ImageConfig:
-    if name not in CONFIGS:
-        raise KeyError(f"Unknown settings {name!r}; known: {', '.join(CONFIGS)}, or a .yaml file.")
-    return CONFIGS[name]

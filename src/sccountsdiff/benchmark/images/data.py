@@ -84,16 +84,13 @@ class ArrayImages(CountImages):
     def __init__(self, images: np.ndarray, labels, names, max_count: int = 255):
         images, labels = np.asarray(images), np.asarray(labels, dtype=np.int64)
         if images.dtype != np.uint8 or images.ndim != 4:
-            raise ValueError(
-                "`images` must be a uint8 array (images, channels, height, width), "
-                f"found {images.dtype} with shape {images.shape}."
-            )
+            found = f"{images.dtype} with shape {images.shape}"
+            raise ValueError(f"`images` must be a uint8 array (images, channels, height, width), found {found}.")
         if labels.shape != (len(images),):
             raise ValueError(f"`labels` must have one class for each of {len(images)} images, found {labels.shape}.")
         if len(labels) and not (0 <= labels.min() and labels.max() < len(names)):
-            raise ValueError(
-                f"`labels` must lie within 0 and {len(names) - 1}, found {labels.min()} to {labels.max()}."
-            )
+            found = f"{labels.min()} to {labels.max()}"
+            raise ValueError(f"`labels` must lie within 0 and {len(names) - 1}, found {found}.")
         if images.size and images.max() > max_count:
             raise ValueError(f"`images` has a pixel of {images.max()}, above `max_count` = {max_count}.")
         self.images, self.labels = torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(labels)

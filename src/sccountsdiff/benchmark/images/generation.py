@@ -66,45 +66,32 @@ def generate(
     from tqdm.auto import tqdm
 
     if isinstance(conditions, int):
-        n, conditions, guidance = conditions, None, 0.0
+        # No condition in particular: the network is told to leave it out, or takes none.
+        shape = (conditions, len(model.names)) if model.multi_label else (conditions,)
+        conditions, guidance = torch.zeros(shape, dtype=torch.long), 0.0
     elif not model.config.conditional:
         raise ValueError("This model was trained without conditions: pass the number of images to draw.")
-    else:
-        n, conditions = len(conditions), conditions.to(model.device)
     walk = reverse_walk(n_steps or model.config.n_sampling_steps)
-    attrition = get_attrition(attrition)
     was_training = model.training
     model.eval()
-    blocks = []
-    n_blocks = -(-n // batch_size)
-    with tqdm(total=n_blocks * len(walk), desc="Sampling", disable=not progress) as bar:
+    drawn, blocks = [], conditions.to(model.device).split(batch_size)
+    with tqdm(total=len(blocks) * len(walk), desc="Sampling", disable=not progress) as bar:
 
         def watch(move: Move, x: Tensor) -> None:
             bar.update()
             if on_move is not None:
                 on_move(move, x)
 
-        for block in range(n_blocks):
-            first, size = block * batch_size, min(batch_size, n - block * batch_size)
-            wanted = None if conditions is None else conditions[first : first + size]
-            if wanted is None and model.config.conditional:
-                wanted = _any_condition(model, size)
-            x0 = torch.zeros((size, *model.shape), device=model.device)
-            x = sample(
-                bounded(guide(model.denoise_with(wanted), guidance), model.max_count),
-                model.schedule,
-                walk,
-                x0,
-                torch.full_like(x0, NOISED),
-                attrition=attrition,
-                rounding=rounding,
-                generator=torch.Generator(model.device).manual_seed(step_seed(seed, block)),
-                on_move=watch,
-            )
+        options = {"attrition": get_attrition(attrition), "rounding": rounding, "on_move": watch}
+        for number, wanted in enumerate(blocks):
+            x0 = torch.zeros((len(wanted), *model.shape), device=model.device)
+            denoise = bounded(guide(model.denoise_with(wanted), guidance), model.max_count)
+            generator = torch.Generator(model.device).manual_seed(step_seed(seed, number))
+            x = sample(denoise, model.schedule, walk, x0, torch.full_like(x0, NOISED), generator=generator, **options)
             # Only births that are not binomial (`rounding="poisson"`) can overshoot.
-            blocks.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
+            drawn.append(x.clamp_max(model.max_count).to(torch.uint8).cpu())
     model.train(was_training)
-    return torch.cat(blocks)
+    return torch.cat(drawn)
 
 
 def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: int):
@@ -127,9 +114,3 @@ def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: 
         return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
 
     return denoise_within
-
-
-def _any_condition(model: ImageDiffusion, n: int) -> Tensor:
-    """A condition for images that have none: the network is told to leave it out."""
-    shape = (n, len(model.names)) if model.network.condition.multi_label else (n,)
-    return torch.zeros(shape, dtype=torch.long, device=model.device)

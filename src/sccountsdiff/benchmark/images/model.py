@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,19 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Subset
 
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
-from sccountsdiff.benchmark.images.network import ImageDenoiser
+from sccountsdiff.benchmark.images.network import ImageDenoiser, linear_guess
 from sccountsdiff.diffusion import Prediction, count_loss, draw_noised, get_schedule
 from sccountsdiff.training import warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
+
+NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "head")
+"""Settings that are arguments of :class:`~sccountsdiff.benchmark.images.ImageDenoiser`."""
 
 
 class ImageDiffusion(pl.LightningModule):
@@ -53,39 +57,27 @@ class ImageDiffusion(pl.LightningModule):
         mean: Tensor,
         variance: Tensor,
         max_count: int,
-        names: tuple[str, ...],
+        names: Sequence[str],
         multi_label: bool = False,
     ):
         super().__init__()
-        self.config, self.max_count, self.names = config, max_count, names
-        self.shape = tuple(mean.shape)
-        self.schedule = get_schedule(config.schedule)
-        self.network = ImageDenoiser(
-            mean,
-            variance,
-            max_count,
-            self.schedule,
-            n_conditions=len(names) if config.conditional else 0,
-            multi_label=multi_label,
-            channels=config.channels,
-            layers_per_block=config.layers_per_block,
-            attention_at=config.attention_at,
-            dropout=config.dropout,
-            head=config.head,
-        )
+        self.config, self.shape, self.schedule = config, tuple(mean.shape), get_schedule(config.schedule)
+        self.max_count, self.names, self.multi_label = max_count, tuple(names), multi_label
+        n_conditions = len(names) if config.conditional else 0
+        options = {name: getattr(config, name) for name in NETWORK_SETTINGS} | {"multi_label": multi_label}
+        self.network = ImageDenoiser(mean, variance, max_count, self.schedule, n_conditions=n_conditions, **options)
 
     @classmethod
     def for_images(cls, config: ImageConfig, data: CountImages) -> ImageDiffusion:
         """An untrained model for these images."""
         return cls(config, *pixel_moments(data), data.max_count, data.names, data.multi_label)
 
-    def denoise_with(self, conditions: Tensor | None) -> Callable[..., Prediction]:
+    def denoise_with(self, conditions: Tensor) -> Callable[..., Prediction]:
         """The network with its conditions bound, as :func:`~sccountsdiff.diffusion.guide` wants it."""
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
-            copies = 1 if conditions is None else len(x) // len(conditions)  # 2 under guidance
-            repeated = None if conditions is None else torch.cat([conditions] * copies)
-            return self.network(x, t, repeated, null)
+            copies = len(x) // len(conditions)  # 2 under guidance
+            return self.network(x, t, torch.cat([conditions] * copies), null)
 
         return denoise
 
@@ -105,9 +97,8 @@ class ImageDiffusion(pl.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Loss of one batch. What it draws depends on seed, step and process, not on what came before."""
-        images, conditions = batch
         torch.manual_seed(step_seed(self.config.seed, self.global_step, self.global_rank))
-        x0 = images.float()
+        x0, conditions = batch[0].float(), batch[1]
         if self.config.flip:
             mirrored = torch.rand(len(x0), device=x0.device) < 0.5
             x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
@@ -123,24 +114,18 @@ class ImageDiffusion(pl.LightningModule):
 
     def heldout_loss(self, batch: tuple[Tensor, Tensor], batch_idx: int, predict: Predict | None = None) -> Tensor:
         """Loss of one batch, its times and noise drawn from the number of the batch alone."""
-        images, conditions = batch
         generator = torch.Generator(self.device).manual_seed(batch_idx)
-        return self.loss(images.float(), conditions, 0.0, generator, predict)
+        return self.loss(batch[0].float(), batch[1], 0.0, generator, predict)
 
     def configure_optimizers(self):
         """Adam with linear warm-up, then a constant learning rate or one that falls along a cosine."""
-        config = self.config
-        optimizer = torch.optim.Adam(self.parameters(), lr=config.lr)
-        return warm_up_and_decay(optimizer, config.n_steps, config.n_warmup_steps, config.lr_final)
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.config.lr)
+        return warm_up_and_decay(optimizer, self.config.n_steps, self.config.n_warmup_steps, self.config.lr_final)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what is needed to build the model again."""
-        checkpoint["image_model"] = {
-            "config": dataclasses.asdict(self.config),
-            "max_count": self.max_count,
-            "names": list(self.names),
-            "multi_label": bool(self.network.condition and self.network.condition.multi_label),
-        }
+        about = {"max_count": self.max_count, "names": list(self.names), "multi_label": self.multi_label}
+        checkpoint["image_model"] = {"config": dataclasses.asdict(self.config), **about}
 
 
 def step_seed(*numbers: int) -> int:
@@ -180,13 +165,59 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDif
         raise FileNotFoundError(f"No checkpoint at {str(path)!r}.")
     checkpoint = torch.load(path, map_location=device, weights_only=True)
     about, weights = checkpoint["image_model"], checkpoint["state_dict"]
-    model = ImageDiffusion(
-        ImageConfig(**about["config"]),
-        weights["network.mean"],
-        weights["network.variance"],
-        about["max_count"],
-        tuple(about["names"]),
-        about["multi_label"],
-    )
+    config = ImageConfig(**about.pop("config"))
+    model = ImageDiffusion(config, weights["network.mean"], weights["network.variance"], **about)
     model.load_state_dict(weights)
     return model.to(device).eval()
+
+
+@torch.inference_mode()
+def heldout_losses(model: ImageDiffusion, data: CountImages, n: int = 1000) -> dict[str, float]:
+    """Loss of the network, of the mean of each pixel, and of the best linear guess from the pixel itself.
+
+    All three see the same images, times and noise.
+
+    Parameters
+    ----------
+    model
+        The model, whose settings and pixel moments are used.
+    data
+        Images that were not trained on.
+    n
+        At most this many of them.
+
+    Returns
+    -------
+    The losses ``network``, ``pixel_mean`` and ``linear_guess``.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_config, load_images
+    >>> splits = load_images("digits")
+    >>> model = ImageDiffusion.for_images(load_config("digits"), splits.train)
+    >>> losses = heldout_losses(model, splits.heldout, n=64)
+    >>> losses["pixel_mean"] > losses["linear_guess"]
+    True
+    """
+    mean, variance = model.network.mean, model.network.variance
+
+    def predict_by(guess: Callable[[Tensor, Tensor], Tensor]) -> Predict:
+        def predict(x: Tensor, t: Tensor, conditions: Tensor | None, null: Tensor) -> Prediction:
+            p = model.schedule.survival(t).to(x)[:, None, None, None]
+            return Prediction(guess(x, p).clamp_min(1e-8).log())
+
+        return predict
+
+    linear = lambda x, p: linear_guess(x, p, mean, variance).maximum(1e-2 * (1 - p))
+    predictors = {"network": None, "pixel_mean": predict_by(lambda x, p: (1 - p) * mean)}
+    predictors["linear_guess"] = predict_by(linear)
+    totals = dict.fromkeys(predictors, 0.0)
+    was_training = model.training
+    model.eval()
+    some = Subset(data, range(min(n, len(data))))
+    for number, batch in enumerate(DataLoader(some, model.config.batch_size)):
+        batch = [part.to(model.device) for part in batch]
+        for name, predict in predictors.items():
+            totals[name] += model.heldout_loss(batch, number, predict).item() * len(batch[0]) / len(some)
+    model.train(was_training)
+    return totals

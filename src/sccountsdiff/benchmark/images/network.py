@@ -1,14 +1,111 @@
-"""The denoiser of images: diffusers' U-Net between counts and log intensities."""
+"""The denoiser of images: diffusers' U-Net, and heads that make a prediction of its output."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from sccountsdiff.benchmark.images.heads import IMAGE_HEADS, linear_guess
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import Prediction, Schedule
+from sccountsdiff.registry import Registry
+
+IMAGE_HEADS: Registry[type[ImageHead]] = Registry("image head")
+
+
+class ImageHead(ABC):
+    """A prediction from the output of a network.
+
+    Attributes
+    ----------
+    zero_output
+        Whether the last layer of the network starts at zero, so that the untrained network is what the head makes of 0.
+
+    Examples
+    --------
+    >>> IMAGE_HEADS.names()
+    ['share', 'softplus']
+    """
+
+    zero_output: bool = False
+
+    @abstractmethod
+    def __call__(self, output: Tensor, x: Tensor, p: Tensor, linear: Tensor, max_count: int) -> Prediction:
+        """Law of the remaining counts.
+
+        Parameters
+        ----------
+        output
+            Output of the network, in the shape of ``x``.
+        x
+            Noised images, ``(images, channels, height, width)``.
+        p
+            Survival of each image, ``(images, 1, 1, 1)``.
+        linear
+            Best linear prediction of the remaining counts (:func:`linear_guess`).
+        max_count
+            Largest value of a pixel.
+        """
+
+
+@IMAGE_HEADS.register("share")
+class ShareHead(ImageHead):
+    """A share of what still fits below ``max_count``: the output is added to the logit of the linear prediction's share.
+
+    Examples
+    --------
+    An output of 0 leaves the linear prediction as it is:
+
+    >>> import torch
+    >>> zero = torch.zeros(1)
+    >>> ShareHead()(zero, zero, zero, torch.tensor([4.0]), 16).mean.round(decimals=3).item()
+    4.0
+    """
+
+    zero_output = True
+
+    def __call__(self, output: Tensor, x: Tensor, p: Tensor, linear: Tensor, max_count: int) -> Prediction:
+        """Never above ``max_count - x``."""
+        room = (max_count - x).clamp_min(1e-3)  # none at the brightest pixels, and a logarithm needs some
+        share = (linear / room).maximum(1e-3 * (1 - p)).clamp(1e-20, 0.98)
+        return Prediction(room.log() + F.logsigmoid(share.logit() + output))
+
+
+@IMAGE_HEADS.register("softplus")
+class SoftplusHead(ImageHead):
+    """The paper's head, ``y_hat = softplus(output)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> zero = torch.zeros(1)
+    >>> round(SoftplusHead()(zero, zero, zero, zero, 16).mean.item(), 4)  # log 2
+    0.6931
+    """
+
+    def __call__(self, output: Tensor, x: Tensor, p: Tensor, linear: Tensor, max_count: int) -> Prediction:
+        """The softplus of the output alone."""
+        return Prediction(F.softplus(output).clamp_min(1e-12).log())
+
+
+def linear_guess(x: Tensor, p: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Best linear prediction of the remaining counts from the same pixel alone.
+
+    ``Cov(x_0, x_t) = p v`` and ``Var(x_t) = p (1 - p) m + p^2 v`` give
+    ``E[x_0 | x_t] = m + v (x_t - p m) / ((1 - p) m + p v)``. May be below 0.
+
+    Examples
+    --------
+    At p = 0 nothing is left of the image, and the prediction is its mean:
+
+    >>> import torch
+    >>> linear_guess(torch.zeros(1), torch.zeros(1), torch.tensor([5.0]), torch.tensor([2.0])).item()
+    5.0
+    """
+    slope = variance / ((1 - p) * mean + p * variance).clamp_min(1e-6)
+    return mean + slope * (x - p * mean) - x
 
 
 class ConditionEmbedding(nn.Module):
@@ -25,11 +122,8 @@ class ConditionEmbedding(nn.Module):
     def __init__(self, n_conditions: int, width: int, *, multi_label: bool):
         super().__init__()
         self.multi_label = multi_label
-        self.embed = (
-            nn.Sequential(nn.Linear(n_conditions, width), nn.SiLU(), nn.Linear(width, width))
-            if multi_label
-            else nn.Embedding(n_conditions, width)
-        )
+        mlp = lambda: nn.Sequential(nn.Linear(n_conditions, width), nn.SiLU(), nn.Linear(width, width))
+        self.embed = mlp() if multi_label else nn.Embedding(n_conditions, width)
 
     def forward(self, conditions: Tensor, null: Tensor) -> Tensor:
         """Embedding of each image's condition, ``(images, width)``."""
@@ -66,7 +160,7 @@ class ImageDenoiser(nn.Module):
     dropout
         Dropout of the residual blocks.
     head
-        ``"share"`` or ``"softplus"`` (``sccountsdiff.benchmark.images.heads``).
+        ``"share"`` or ``"softplus"`` (``sccountsdiff.benchmark.images.network``).
 
     Examples
     --------
@@ -105,10 +199,22 @@ class ImageDenoiser(nn.Module):
         self.register_buffer("channel_mean", mean.mean((1, 2), keepdim=True))
         spread = variance.mean((1, 2), keepdim=True) + mean.var((1, 2), keepdim=True, correction=0)
         self.register_buffer("channel_variance", spread)
-        self.unet = _unet(n_channels, height, channels, layers_per_block, attention_at, dropout, n_conditions > 0)
-        self.condition = (
-            ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label) if n_conditions else None
+        attends = [height // 2**level == attention_at for level in range(len(channels))]
+        self.unet = optional_import("diffusers", "An image network", "images").UNet2DModel(
+            sample_size=height,
+            in_channels=n_channels,
+            out_channels=n_channels,
+            block_out_channels=tuple(channels),
+            down_block_types=tuple("AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends),
+            up_block_types=tuple("AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)),
+            layers_per_block=layers_per_block,
+            dropout=dropout,
+            norm_num_groups=min(32, *(width // 4 for width in channels)),
+            class_embed_type="identity" if n_conditions else None,
         )
+        self.condition = None
+        if n_conditions:
+            self.condition = ConditionEmbedding(n_conditions, 4 * channels[0], multi_label=multi_label)
         if self.head.zero_output:
             nn.init.zeros_(self.unet.conv_out.weight)
             nn.init.zeros_(self.unet.conv_out.bias)
@@ -134,19 +240,3 @@ class ImageDenoiser(nn.Module):
         # diffusers expects times between 0 and 1,000.
         output = self.unet((x - p * self.channel_mean) / scale, 1000 * t, class_labels=embedding).sample.float()
         return self.head(output, x, p, linear_guess(x, p, self.mean, self.variance), self.max_count)
-
-
-def _unet(n_channels, size, channels, layers_per_block, attention_at, dropout, conditional) -> nn.Module:
-    attends = [size // 2**level == attention_at for level in range(len(channels))]
-    return optional_import("diffusers", "An image network", "images").UNet2DModel(
-        sample_size=size,
-        in_channels=n_channels,
-        out_channels=n_channels,
-        block_out_channels=tuple(channels),
-        down_block_types=tuple("AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends),
-        up_block_types=tuple("AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)),
-        layers_per_block=layers_per_block,
-        dropout=dropout,
-        norm_num_groups=min(32, *(width // 4 for width in channels)),
-        class_embed_type="identity" if conditional else None,
-    )

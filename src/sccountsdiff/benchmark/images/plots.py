@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from sccountsdiff.benchmark.optional import optional_import
@@ -47,19 +47,17 @@ def save_grid(
     (28, 28)
     """
     image_module = optional_import("PIL.Image", "Drawing grids", "images")
-    n, channels, height, width = images.shape
-    scale = scale or max(1, 64 // height)
-    gap, margin = 4, 8 * max(map(len, titles)) if titles else 0
-    n_rows = -(-n // n_columns)
-    cell_height, cell_width = height * scale + gap, width * scale + gap
+    scale = scale or max(1, 64 // images.shape[2])
+    gap, margin, n_rows = 4, 8 * max(map(len, titles), default=0), -(-len(images) // n_columns)
+    # Grey images have one channel, the page has three.
+    tiles = (images.cpu().double() * 255 / max_count).round().to(torch.uint8).expand(-1, 3, -1, -1)
+    tiles = tiles.repeat_interleave(scale, 2).repeat_interleave(scale, 3).permute(0, 2, 3, 1)
+    cell_height, cell_width = tiles.shape[1] + gap, tiles.shape[2] + gap
     page = image_module.new("RGB", (margin + n_columns * cell_width + gap, n_rows * cell_height + gap), "white")
-    pixels = np.asarray(images.cpu().permute(0, 2, 3, 1).double() * 255 / max_count).round().astype(np.uint8)
-    pixels = np.broadcast_to(pixels, (n, height, width, 3)) if channels == 1 else pixels
-    for number, one in enumerate(pixels):
+    for number, tile in enumerate(tiles):
         row, column = divmod(number, n_columns)
-        tile = image_module.fromarray(np.ascontiguousarray(one))
-        tile = tile.resize((width * scale, height * scale), image_module.Resampling.NEAREST)
-        page.paste(tile, (margin + gap + column * cell_width, gap + row * cell_height))
+        place = (margin + gap + column * cell_width, gap + row * cell_height)
+        page.paste(image_module.fromarray(tile.contiguous().numpy()), place)
     draw = optional_import("PIL.ImageDraw", "Drawing grids", "images").Draw(page)
     for row, title in enumerate(titles):
         draw.text((3, gap + (row + 0.5) * cell_height - 6), title, fill="black")

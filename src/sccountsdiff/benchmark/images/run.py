@@ -12,20 +12,17 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from sccountsdiff.benchmark.images import studies
-from sccountsdiff.benchmark.images.classifier import train_classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, Splits, first_images
-from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
-from sccountsdiff.benchmark.images.inception import load_inception
+from sccountsdiff.benchmark.images.features import load_inception, train_classifier
+from sccountsdiff.benchmark.images.model import heldout_losses
 from sccountsdiff.benchmark.images.plots import plot_histories
-from sccountsdiff.benchmark.images.reference import heldout_losses
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
-from sccountsdiff.benchmark.images.studies import IMAGE_SWEEPS, STUDIES, Trial
 from sccountsdiff.benchmark.images.training import default_device, train
 
 logger = logging.getLogger("sccountsdiff")
 
-MAIN_TRIALS = (Trial(0.0), Trial(1.0), Trial(2.0))
+MAIN_TRIALS = (studies.Trial(0.0), studies.Trial(1.0), studies.Trial(2.0))
 
 
 def run_images(
@@ -85,20 +82,19 @@ def run_images(
     [0.0, 1.0, 2.0]
     """
     output = Path(output)
-    unknown = set(run_studies) - set(STUDIES)
+    unknown = set(run_studies) - set(studies.STUDIES)
     if unknown:
-        raise ValueError(f"Unknown studies: {', '.join(sorted(unknown))}. Known: {', '.join(STUDIES)}.")
+        raise ValueError(f"Unknown studies: {', '.join(sorted(unknown))}. Known: {', '.join(studies.STUDIES)}.")
     device = train_kwargs.setdefault("accelerator", default_device())
     classifier = None
     if features is None and config.dataset in IMAGE_SETS and IMAGE_SETS[config.dataset].trains_classifier:
-        classifier = train_classifier(splits.train, seed=config.seed, device=device)
-    evaluator = _evaluator(splits, features or classifier, weights_path, download_weights, device)
+        features = classifier = train_classifier(splits.train, seed=config.seed, device=device)
+    elif features is None:
+        features = _inception(weights_path, download_weights)
+    evaluator = None if features is None else ImageEvaluator(features, splits.train, device=device)
     if run_studies and evaluator is None:
         raise ValueError("The studies need scores, and these the weights of Inception or another feature network.")
-    output.mkdir(parents=True, exist_ok=True)
-    n_evaluated = min(n_images, N_EVALUATED)
-    conditions = studies.conditions_like(splits.train, n_evaluated) if config.conditional else n_evaluated
-    evaluate = evaluation(conditions, evaluator, output)
+    evaluate = studies.evaluation(splits.train, n_images, evaluator, output)
     model = train(config, splits, output, evaluate=evaluate, resume=resume, **train_kwargs)
     drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed}
     if "schedules" in run_studies:
@@ -114,27 +110,23 @@ def run_images(
     if evaluator is None:
         return pd.DataFrame()
 
-    trials = MAIN_TRIALS if config.conditional else (Trial(None),)
+    trials = MAIN_TRIALS if config.conditional else (studies.Trial(None),)
     scores = studies.compare(model, trials, evaluator, splits.train, **drawn)
     if classifier is not None:
         scores["agreement_real"] = classifier.agreement(*first_images(splits.heldout, len(splits.heldout)))
     scores["frechet_real"] = evaluator.score(first_images(splits.heldout, n_images)[0])["frechet"]
     scores.to_csv(output / "scores.csv", index=False)
-    for name, sweep in IMAGE_SWEEPS.items():
+    for name, sweep in studies.IMAGE_SWEEPS.items():
         if name in run_studies:
             sweep(model, evaluator, splits.train, **drawn).to_csv(output / f"{name}.csv", index=False)
     return scores
 
 
-def _evaluator(
-    splits: Splits, features: nn.Module | None, weights_path: str | Path | None, download_weights: bool, device: str
-) -> ImageEvaluator | None:
-    if features is None:
-        try:
-            features = load_inception(weights_path, download=download_weights)
-        except FileNotFoundError as error:
-            if weights_path is not None:
-                raise
-            logger.warning("No Frechet distance and no inception score: %s", error)
-            return None
-    return ImageEvaluator(features, splits.train, device=device)
+def _inception(weights_path: str | Path | None, download: bool) -> nn.Module | None:
+    try:
+        return load_inception(weights_path, download=download)
+    except FileNotFoundError as error:
+        if weights_path is not None:
+            raise
+        logger.warning("No Frechet distance and no inception score: %s", error)
+        return None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark.images.data import CountImages
+from sccountsdiff.benchmark.images.data import CountImages, first_images
 from sccountsdiff.benchmark.optional import optional_import
 
 LEAST_LOGIT = -60.0
@@ -18,11 +18,12 @@ ALONE = {"sync_on_compute": False}
 """Where several processes train together, one of them scores: it must not wait for the others."""
 
 
-def _identity(num_features: int) -> nn.Module:
-    """Hands features on: they are computed once, for both metrics."""
-    module = nn.Identity()
-    module.num_features = num_features  # torchmetrics asks for it
-    return module
+def _metric(module: str, name: str, features: Tensor, **options):
+    """A metric of torchmetrics that takes features as they are: they are computed once, for all metrics."""
+    as_they_are = nn.Identity()
+    as_they_are.num_features = features.shape[1]  # torchmetrics asks for it
+    metric = getattr(optional_import(f"torchmetrics.image.{module}", "Scoring images", "images"), name)
+    return metric(as_they_are, **options, **ALONE).to(features.device).set_dtype(torch.float64)
 
 
 class ImageEvaluator:
@@ -63,21 +64,14 @@ class ImageEvaluator:
     ):
         self.network, self.device = network.to(device).eval(), device
         self.batch_size, self.n_splits = batch_size, n_splits
-        self.frechet = None
+        some = self._features(first_images(real, 1)[0])
+        self.frechet = _metric("fid", "FrechetInceptionDistance", some, reset_real_features=False)
         for images, _ in DataLoader(real, batch_size):
-            self._update(self._features(images), real=True)
+            self.frechet.update(self._features(images).double(), real=True)
 
     @torch.inference_mode()
     def _features(self, images: Tensor) -> Tensor:
         return self.network(images.to(self.device)).float().flatten(1)
-
-    def _update(self, features: Tensor, *, real: bool) -> None:
-        if self.frechet is None:
-            feature = _identity(features.shape[1])
-            fid = optional_import("torchmetrics.image.fid", "Scoring images", "images")
-            self.frechet = fid.FrechetInceptionDistance(feature, reset_real_features=False, **ALONE)
-            self.frechet.to(self.device).set_dtype(torch.float64)
-        self.frechet.update(features.double(), real=real)
 
     def score(self, images: Tensor) -> dict[str, float]:
         """Scores of drawn images.
@@ -92,7 +86,7 @@ class ImageEvaluator:
         ``frechet`` and, if the network classifies, ``inception_score`` and its standard deviation over the splits.
         """
         features = torch.cat([self._features(part) for part in images.split(self.batch_size)])
-        self._update(features, real=False)
+        self.frechet.update(features.double(), real=False)
         scores = {"frechet": self.frechet.compute().item()}
         self.frechet.reset()
         if hasattr(self.network, "logits"):
@@ -131,12 +125,7 @@ def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         # torchmetrics warns that it keeps what it is given, and torch that one split has no standard deviation.
         warnings.simplefilter("ignore")
-        metric = (
-            optional_import("torchmetrics.image.inception", "Scoring images", "images")
-            .InceptionScore(_identity(logits.shape[1]), splits=n_splits, **ALONE)
-            .to(logits.device)
-        )
-        metric.set_dtype(torch.float64)
+        metric = _metric("inception", "InceptionScore", logits, splits=n_splits)
         torch.manual_seed(0)  # the metric shuffles with the global generator
         metric.update(logits)
         mean, sd = metric.compute()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,28 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from sccountsdiff.benchmark.images.classifier import Classifier
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, first_images
-from sccountsdiff.benchmark.images.evaluation import N_EVALUATED, evaluation
+from sccountsdiff.benchmark.images.features import Classifier
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
-from sccountsdiff.benchmark.images.training import train
+from sccountsdiff.benchmark.images.training import Evaluate, train
 from sccountsdiff.diffusion.schedules import SCHEDULES
+
+logger = logging.getLogger("sccountsdiff")
+
+N_EVALUATED = 200
+"""Images drawn at each evaluation during training, at most."""
+
+N_SHOWN, N_COLUMNS = 100, 10
 
 GUIDANCES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
 ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Trial:
     """One way to draw images. ``guidance=None`` draws without a condition.
 
@@ -77,6 +83,50 @@ def conditions_like(data: CountImages, n: int) -> Tensor:
         return torch.arange(n) % len(data.names)
     attributes = first_images(data, min(n, len(data)))[1]
     return attributes[torch.arange(n) % len(attributes)]
+
+
+def evaluation(
+    data: CountImages, n_images: int, evaluator: ImageEvaluator | None, folder: str | Path, n_steps: int | None = None
+) -> Evaluate:
+    """A grid of images and, if there is an evaluator, their scores; for :func:`~sccountsdiff.benchmark.images.train`.
+
+    Parameters
+    ----------
+    data
+        Images whose conditions are asked for (``conditions_like``), if the model takes any.
+    n_images
+        Images to draw; at most 200.
+    evaluator
+        Scores the images.
+    folder
+        Where the grids go, one file for each evaluation.
+    n_steps
+        Reverse steps; by default those of the model's settings.
+
+    Returns
+    -------
+    A function of the model and the step that gives the scores.
+
+    Examples
+    --------
+    >>> from sccountsdiff.benchmark.images import load_config, load_images
+    >>> digits = load_images("digits").train
+    >>> model = ImageDiffusion.for_images(load_config("digits"), digits)
+    >>> evaluation(digits, 4, None, ".", n_steps=2)(model, 50)
+    {}
+    >>> Path("step_0000050.png").is_file()
+    True
+    """
+    n = min(n_images, N_EVALUATED)
+
+    def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
+        images = generate(model, conditions_like(data, n) if model.config.conditional else n, n_steps=n_steps)
+        save_grid(images[:N_SHOWN], Path(folder) / f"step_{step:07d}.png", N_COLUMNS, max_count=model.max_count)
+        scores = {} if evaluator is None else evaluator.score(images)
+        logger.info("Step %d: %s", step, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "drawn")
+        return scores
+
+    return evaluate
 
 
 def compare(
@@ -143,11 +193,7 @@ def compare(
 
 
 def guidance(
-    model: ImageDiffusion,
-    evaluator: ImageEvaluator,
-    data: CountImages,
-    values: Sequence[float] = GUIDANCES,
-    **kwargs: Any,
+    model: ImageDiffusion, evaluator: ImageEvaluator, data: CountImages, values: Sequence[float] = GUIDANCES, **kwargs
 ) -> pd.DataFrame:
     """Vary guidance at an attrition of 0.01 (Table of App. E.3.2); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
@@ -177,11 +223,7 @@ def guidance(
 
 
 def attrition(
-    model: ImageDiffusion,
-    evaluator: ImageEvaluator,
-    data: CountImages,
-    values: Sequence[float] = ATTRITIONS,
-    **kwargs: Any,
+    model: ImageDiffusion, evaluator: ImageEvaluator, data: CountImages, values: Sequence[float] = ATTRITIONS, **kwargs
 ) -> pd.DataFrame:
     """Vary attrition at a guidance of 1 (Table of App. E.3.3); arguments as for :func:`~sccountsdiff.benchmark.images.studies.compare`.
 
@@ -267,12 +309,11 @@ def schedules(
     ['uncond', 1.0, 2.0]
     """
     output = Path(output)
-    n_evaluated = min(compare_kwargs.get("n_images", N_EVALUATED), N_EVALUATED)
-    conditions = conditions_like(splits.train, n_evaluated) if config.conditional else n_evaluated
+    n_images, n_steps = compare_kwargs.get("n_images", N_EVALUATED), compare_kwargs.get("n_steps")
     folders = {name: output if name == config.schedule else output / f"schedule_{name}" for name in names}
     models = []
     for name, folder in folders.items():
-        evaluate = evaluation(conditions, evaluator, folder, compare_kwargs.get("n_steps"))
+        evaluate = evaluation(splits.train, n_images, evaluator, folder, n_steps)
         options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
         models.append(train(dataclasses.replace(config, schedule=name), splits, folder, **options))
     if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
@@ -309,10 +350,9 @@ def class_grid(model: ImageDiffusion, path: str | Path, *, n_columns: int = 10, 
     >>> class_grid(model, "grid.png", n_columns=2, n_steps=2).shape
     torch.Size([20, 1, 8, 8])
     """
+    conditions, titles = n_columns**2, ()
     if model.config.conditional:
         conditions, titles = _each_condition(model).repeat_interleave(n_columns, 0), model.names
-    else:
-        conditions, titles = n_columns**2, ()
     images = generate(model, conditions, **generate_kwargs)
     save_grid(images, path, n_columns, max_count=model.max_count, titles=titles)
     return images
@@ -363,4 +403,4 @@ def attrition_grid(
 def _each_condition(model: ImageDiffusion) -> Tensor:
     """Each class once, or each attribute by itself."""
     n = len(model.names)
-    return torch.eye(n, dtype=torch.long) if model.network.condition.multi_label else torch.arange(n)
+    return torch.eye(n, dtype=torch.long) if model.multi_label else torch.arange(n)

@@ -1,23 +1,157 @@
-"""Training of an image model by Lightning: batches, checkpoints and how to continue from them."""
+"""Training of an image model by Lightning: batches, losses and scores on the way, checkpoints to continue from."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
 import torch
-from torch.utils.data import DataLoader
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler
 
-from sccountsdiff.benchmark.images.callbacks import Evaluate, History, Saver
 from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
-from sccountsdiff.benchmark.images.stream import StepBatches
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.training import BestAverage
+
+NOT_WANTED = ("use_distributed_sampler", "logger", "enable_model_summary", "enable_checkpointing")
+"""What Lightning's trainer would do by itself; ``StepBatches``, ``History`` and ``Saver`` do it here."""
+
+Evaluate = Callable[[ImageDiffusion, int], dict[str, float]]
+"""Called with the model (averaged weights) and the step; what it returns becomes part of the history."""
+
+
+@dataclasses.dataclass(eq=False)
+class StepBatches(Sampler):
+    """Batches of a training run that may stop after any step and continue as if it had not.
+
+    Every pass over the images has its own order, drawn from the seed and the number of the pass; steps walk through one
+    pass after the other.
+
+    Parameters
+    ----------
+    n_images
+        Images to choose from.
+    batch_size
+        Images of one step, over all processes.
+    n_steps
+        Steps of the whole training.
+    seed
+        Seed of the order.
+    first_step
+        Says at which step to begin, once iteration begins: 0, or where a checkpoint left off.
+    rank, world_size
+        This process, and how many there are: each takes every ``world_size``-th image of a batch.
+
+    Examples
+    --------
+    >>> all_of_it = [batch for batch in StepBatches(5, 2, 4, seed=0)]
+    >>> later = [batch for batch in StepBatches(5, 2, 4, seed=0, first_step=lambda: 3)]
+    >>> all_of_it[3:] == later
+    True
+    >>> sorted(sum(all_of_it, [])[:5])
+    [0, 1, 2, 3, 4]
+    """
+
+    n_images: int
+    batch_size: int
+    n_steps: int
+    seed: int
+    first_step: Callable[[], int] = lambda: 0
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self):
+        if self.batch_size % self.world_size:
+            raise ValueError(f"`batch_size` {self.batch_size} cannot be shared evenly by {self.world_size} processes.")
+
+    def __len__(self) -> int:
+        return self.n_steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = lru_cache(2)(lambda number: np.random.default_rng([self.seed, number]).permutation(self.n_images))
+        for step in range(self.first_step(), self.n_steps):
+            positions = range(step * self.batch_size + self.rank, (step + 1) * self.batch_size, self.world_size)
+            yield [int(order(position // self.n_images)[position % self.n_images]) for position in positions]
+
+
+class History(pl.Callback):
+    """Writes a line of ``history.csv`` at every evaluation, and calls the user's own evaluation.
+
+    Parameters
+    ----------
+    path
+        File to write; lines up to the step of a checkpoint that training goes on from are kept.
+    evaluate
+        Called with the model (its averaged weights) and the step.
+    """
+
+    def __init__(self, path: Path, evaluate: Evaluate | None = None):
+        self.path, self.evaluate = path, evaluate
+        self._losses: list[Tensor] = []
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        """Losses since the last line: part of a checkpoint."""
+        return {"losses": [loss.cpu() for loss in self._losses]}
+
+    def load_state_dict(self, state_dict: dict[str, list[Tensor]]) -> None:
+        """Go on from a checkpoint."""
+        self._losses = list(state_dict["losses"])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
+        """Forget what a longer run wrote after the checkpoint."""
+        if trainer.is_global_zero and self.path.is_file():
+            rows = pd.read_csv(self.path)
+            rows = rows[rows["step"] <= trainer.global_step]
+            rows.to_csv(self.path, index=False)
+            if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
+                self._losses = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
+        """Remember the loss; of several processes, one keeps the history."""
+        if trainer.is_global_zero:
+            self._losses.append(outputs["loss"].detach())
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
+        """Write a line; the first one before training."""
+        if not trainer.is_global_zero or (trainer.sanity_checking and trainer.global_step):
+            return
+        losses, self._losses = torch.tensor([loss.item() for loss in self._losses] or [math.nan]), []
+        row = {"step": trainer.global_step, "train_loss": losses.mean().item()}
+        row["train_loss_sd"] = losses.std(correction=0).item()
+        row["heldout_loss"] = trainer.callback_metrics["heldout_loss"].item()
+        if self.evaluate is not None:
+            row |= self.evaluate(pl_module, trainer.global_step)
+        pd.DataFrame([row]).to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
+
+
+class Saver(pl.Callback):
+    """Writes a checkpoint every so many steps, and after the last one.
+
+    Parameters
+    ----------
+    path
+        File, replaced by each checkpoint.
+    every
+        Steps between two.
+    """
+
+    def __init__(self, path: Path, every: int):
+        self.path, self.every = path, every
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
+        """Write it, if it is time."""
+        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps:
+            trainer.save_checkpoint(self.path)
 
 
 class _Stream(pl.LightningDataModule):
@@ -25,25 +159,19 @@ class _Stream(pl.LightningDataModule):
 
     def __init__(self, splits: Splits, config: ImageConfig, n_workers: int, n_heldout: int):
         super().__init__()
-        self.splits, self.config, self.n_workers = splits, config, n_workers
-        self.n_heldout = min(n_heldout, len(splits.heldout))
+        self.splits, self.config, self.n_workers, self.n_heldout = splits, config, n_workers, n_heldout
 
     def train_dataloader(self) -> DataLoader:
-        trainer = self.trainer
-        batches = StepBatches(
-            len(self.splits.train),
-            self.config.batch_size,
-            self.config.n_steps,
-            self.config.seed,
-            first_step=lambda: trainer.global_step,
-            rank=trainer.global_rank,
-            world_size=trainer.world_size,
-        )
-        return DataLoader(self.splits.train, batch_sampler=batches, num_workers=self.n_workers)
+        images, config, trainer = self.splits.train, self.config, self.trainer
+        share = {"rank": trainer.global_rank, "world_size": trainer.world_size}
+        sizes = (len(images), config.batch_size, config.n_steps)
+        batches = StepBatches(*sizes, config.seed, first_step=lambda: trainer.global_step, **share)
+        return DataLoader(images, batch_sampler=batches, num_workers=self.n_workers)
 
     def val_dataloader(self) -> DataLoader:
-        chosen = range(self.trainer.global_rank, self.n_heldout, self.trainer.world_size)
-        return DataLoader(self.splits.heldout, self.config.batch_size, sampler=chosen, num_workers=self.n_workers)
+        images = self.splits.heldout
+        chosen = range(len(images))[: self.n_heldout][self.trainer.global_rank :: self.trainer.world_size]
+        return DataLoader(images, self.config.batch_size, sampler=chosen, num_workers=self.n_workers)
 
 
 def default_device() -> str:
@@ -61,11 +189,9 @@ def _check_resumable(checkpoint: Path, config: ImageConfig) -> int:
     """The step of a checkpoint; an error if it was made with other settings."""
     saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
     old, new = saved["image_model"]["config"], dataclasses.asdict(config)
-    different = [f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name]]
+    different = ", ".join(f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name])
     if different:
-        raise ValueError(
-            f"{checkpoint} was made with other settings, so training cannot go on: {', '.join(different)}."
-        )
+        raise ValueError(f"{checkpoint} was made with other settings, so training cannot go on: {different}.")
     return saved["global_step"]
 
 
@@ -157,13 +283,10 @@ def train(
                 "check_val_every_n_epoch": None,
                 "val_check_interval": evaluate_every,
                 "num_sanity_val_steps": -1,  # an evaluation before the first step
-                "use_distributed_sampler": False,
-                "logger": False,
                 "enable_progress_bar": progress,
-                "enable_model_summary": False,
-                "enable_checkpointing": False,  # Saver does it
                 "callbacks": callbacks,
             }
+            | dict.fromkeys(NOT_WANTED, False)
             | trainer_kwargs
         )
         model = ImageDiffusion.for_images(config, splits.train)

@@ -19,9 +19,8 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     >>> parser.parse_args(["simulated"]).seeds
     [0, 1, 2]
     """
-    simulated = kinds.add_parser(
-        "simulated", help="Gaussian, masked and count diffusion on simulated counts whose law is known"
-    )
+    about = "Gaussian, masked and count diffusion on simulated counts whose law is known"
+    simulated = kinds.add_parser("simulated", help=about)
     simulated.add_argument("--output", default="simulated", help="folder for tables and figures (default: simulated)")
     simulated.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="repetitions (default: 0 1 2)")
     simulated.add_argument("--quick", action="store_true", help="a few steps and samples, to see that it runs")

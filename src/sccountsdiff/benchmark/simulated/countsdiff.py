@@ -8,16 +8,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.benchmark.simulated.networks import CountModel
-from sccountsdiff.diffusion import (
-    NOISED,
-    Fisher,
-    Prediction,
-    Rescale,
-    count_loss,
-    reverse_walk,
-    sample,
-    thin,
-)
+from sccountsdiff.diffusion import NOISED, Fisher, Prediction, Rescale, count_loss, reverse_walk, sample, thin
 
 SMALLEST = 1e-12
 """Predictions stay above it, so that their logarithm is finite."""
@@ -46,8 +37,7 @@ class CountsDiffusion(CountModel):
 
     def __init__(self, counts: Tensor, n_hidden: int, *, known_decay: bool = True):
         super().__init__(counts, n_hidden)
-        self.schedule = Fisher()
-        self.known_decay = known_decay
+        self.schedule, self.known_decay = Fisher(), known_decay
         self.register_buffer("sd", counts.std(0).clamp_min(1e-6))
 
     def predict(self, xt: Tensor, t: Tensor) -> Prediction:
@@ -98,13 +88,6 @@ def draw_counts(
     >>> draw_counts(exact, torch.zeros(2, 3), n_steps=5, rounding="poisson").shape
     torch.Size([2, 3])
     """
-    return sample(
-        lambda x, status, t: predict(x, t),
-        Fisher(),
-        reverse_walk(n_steps),
-        empty,
-        torch.full_like(empty, NOISED),
-        attrition=Rescale(0.0),
-        rounding=rounding,
-        generator=generator,
-    )
+    denoise = lambda x, status, t: predict(x, t)
+    options = {"attrition": Rescale(0.0), "rounding": rounding, "generator": generator}
+    return sample(denoise, Fisher(), reverse_walk(n_steps), empty, torch.full_like(empty, NOISED), **options)

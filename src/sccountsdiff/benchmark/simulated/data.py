@@ -40,10 +40,9 @@ class NegativeBinomialToy:
             if values.ndim != 1 or not (np.isfinite(values) & (values > 0)).all():
                 raise ValueError(f"`{name}` must be one positive number for each dimension, not {values}.")
             object.__setattr__(self, name, values)
-        if self.means.shape != self.dispersions.shape:
-            raise ValueError(
-                f"`means` and `dispersions` need the same length, not {len(self.means)} and {len(self.dispersions)}."
-            )
+        n, m = len(self.means), len(self.dispersions)
+        if n != m:
+            raise ValueError(f"`means` and `dispersions` need the same length, not {n} and {m}.")
         if self.size_factor_sd < 0:
             raise ValueError(f"`size_factor_sd` must be at least 0, not {self.size_factor_sd}.")
 

@@ -45,8 +45,7 @@ class GaussianDiffusion(CountModel):
 
     def __init__(self, counts: Tensor, n_hidden: int, *, plain: bool = False):
         super().__init__(counts, n_hidden)
-        self.schedule = Cosine()
-        self.plain = plain
+        self.schedule, self.plain = Cosine(), plain
         if plain:
             self.log_mean, self.log_sd = torch.zeros_like(self.log_mean), torch.ones_like(self.log_sd)
         values = self.standardise(counts)
@@ -80,10 +79,7 @@ class GaussianDiffusion(CountModel):
 
 
 def denoise_gaussian(
-    predict: Callable[[Tensor, float], Tensor],
-    noise: Tensor,
-    n_steps: int,
-    generator: torch.Generator | None = None,
+    predict: Callable[[Tensor, float], Tensor], noise: Tensor, n_steps: int, generator: torch.Generator | None = None
 ) -> Tensor:
     """Walk from noise to data by the posterior of each step, ``q(x_s | x_t, x_0)``.
 

@@ -15,6 +15,18 @@ BINS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """First count of each bin of the histograms; single counts where most of them are."""
 
 
+def _panels(
+    n_rows: int, n_columns: int, size: tuple[float, float], x: str, y: str, *, framed: bool = False, **shared
+) -> tuple[Figure, np.ndarray]:
+    """A figure of panels, labelled at the left and below only."""
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, **shared)
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(framed)
+        ax.set(xlabel=x if ax in axes[-1] else "", ylabel=y if ax in axes[:, 0] else "")
+    return figure, axes
+
+
 def variances(marginal: pd.DataFrame) -> Figure:
     """Variance of the samples over the true one: a point for each dimension and seed, a line at their median.
 
@@ -34,10 +46,10 @@ def variances(marginal: pd.DataFrame) -> Figure:
     'wide'
     """
     settings = list(dict.fromkeys(marginal["setting"]))
-    figure = Figure(figsize=(4.0 * len(settings) + 0.6, 3.6), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(settings), sharey=True))
+    size = (4.0 * len(settings) + 0.6, 3.6)
+    figure, axes = _panels(1, len(settings), size, "", "Variance of samples / true variance", sharey=True)
     rng = np.random.default_rng(0)  # spreads points sideways
-    for ax, setting in zip(axes, settings, strict=True):
+    for ax, setting in zip(axes[0], settings, strict=True):
         part = marginal[marginal["setting"] == setting]
         models = [model for model in COLOURS if model in set(part["model"])]
         for place, model in enumerate(models):
@@ -47,11 +59,8 @@ def variances(marginal: pd.DataFrame) -> Figure:
             ax.scatter(x, ratio, s=22, color=COLOURS[model], alpha=0.75, linewidths=0)
             ax.hlines(ratio.median(), place - 0.32, place + 0.32, color="black", linewidth=1.6, zorder=3)
         ax.axhline(1, color="#888888", linewidth=0.8, zorder=0)
-        ax.set_yscale("log")
+        ax.set(yscale="log", title=setting)
         ax.set_xticks(range(len(models)), [LABELS[model] for model in models])
-        ax.set_title(setting)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("Variance of samples / true variance")
     return figure
 
 
@@ -76,8 +85,8 @@ def histograms(samples: dict[str, np.ndarray]) -> Figure:
     n_dimensions = samples["truth"].shape[1]
     n_columns = min(5, n_dimensions)
     n_rows = -(-n_dimensions // n_columns)
-    figure = Figure(figsize=(2.7 * n_columns, 2.5 * n_rows + 0.4), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    size = (2.7 * n_columns, 2.5 * n_rows + 0.4)
+    figure, axes = _panels(n_rows, n_columns, size, "Count", "Share of samples", sharex=True, sharey=True)
     edges = [*BINS, np.inf]
     names = [str(a) if b - a == 1 else f"{a}–{b - 1}" for a, b in zip(BINS, BINS[1:], strict=False)] + [f"{BINS[-1]}+"]
     used = max(int(np.searchsorted(edges, x.max(), side="right")) for x in samples.values())
@@ -94,14 +103,8 @@ def histograms(samples: dict[str, np.ndarray]) -> Figure:
                 ax.plot(places[shown], share[shown], label=LABELS[name], **style)
         ax.set(yscale="log", ylim=(floor, 1.5), title=f"Dimension {dimension}")
         ax.set_xticks(places, names[:used], rotation=60)
-        ax.spines[["top", "right"]].set_visible(False)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("Share of samples")
-    for ax in axes[-1]:
-        ax.set_xlabel("Count")
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(samples), frameon=False
-    )
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=len(samples), frameon=False)
     return figure
 
 
@@ -125,28 +128,22 @@ def joint_density(samples: dict[str, np.ndarray], bandwidth: float = 0.3) -> Fig
     >>> joint_density({"truth": x, "masked": x}).axes[0].get_title()
     'masked (dashed), truth (filled)'
     """
-    truth = samples["truth"]
     models = [name for name in samples if name != "truth"]
     top = np.log1p(max(x[:, :2].max() for x in samples.values())) + 3 * bandwidth
     grid = np.linspace(-3 * bandwidth, top, 120)
-    true_density = _density(truth, grid, bandwidth)
+    true_density = _density(samples["truth"], grid, bandwidth)
     levels = true_density.max() * np.geomspace(1e-4, 0.5, 7)
-    figure = Figure(figsize=(3.6 * len(models) + 0.4, 4.0), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(models), sharex=True, sharey=True))
-    ticks = np.array([0, 1, 2, 5, 10, 20, 50, 100])
-    ticks = ticks[np.log1p(ticks) <= top]
-    for ax, name in zip(axes, models, strict=True):
-        ax.contourf(
-            grid, grid, true_density.T, levels=[*levels, true_density.max()], cmap="Greys", norm="log", alpha=0.8
-        )
-        ax.contour(
-            grid, grid, _density(samples[name], grid, bandwidth).T,
-            levels=levels, colors=COLOURS[name], linestyles="dashed", linewidths=1.2,
-        )  # fmt: skip
-        ax.set(title=f"{LABELS[name]} (dashed), truth (filled)", xlabel="Count in dimension 0")
+    labels, size = ("Count in dimension 0", "Count in dimension 1"), (3.6 * len(models) + 0.4, 4.0)
+    figure, axes = _panels(1, len(models), size, *labels, framed=True, sharex=True, sharey=True)
+    ticks = [count for count in (0, 1, 2, 5, 10, 20, 50, 100) if np.log1p(count) <= top]
+    for ax, name in zip(axes[0], models, strict=True):
+        filled, dashed = {"cmap": "Greys", "norm": "log", "alpha": 0.8}, {"linestyles": "dashed", "linewidths": 1.2}
+        ax.contourf(grid, grid, true_density.T, levels=[*levels, true_density.max()], **filled)
+        density = _density(samples[name], grid, bandwidth)
+        ax.contour(grid, grid, density.T, levels=levels, colors=COLOURS[name], **dashed)
+        ax.set_title(f"{LABELS[name]} (dashed), truth (filled)")
         ax.set_xticks(np.log1p(ticks), ticks)
         ax.set_yticks(np.log1p(ticks), ticks)
-    axes[0].set_ylabel("Count in dimension 1")
     return figure
 
 
@@ -178,8 +175,8 @@ def roundings(rounded: dict[tuple[str, int, str], np.ndarray]) -> Figure:
     """
     n_steps = max(steps for _, steps, _ in rounded)
     kinds = list(dict.fromkeys(kind for _, _, kind in rounded))
-    figure = Figure(figsize=(2.8 * len(kinds), 5.0), layout="constrained")
-    axes = figure.subplots(len(REGIMES), len(kinds), sharey="row", sharex="row", squeeze=False)
+    shared = {"sharex": "row", "sharey": "row"}
+    figure, axes = _panels(len(REGIMES), len(kinds), (2.8 * len(kinds), 5.0), "Count", "Share of samples", **shared)
     for row, (name, regime) in zip(axes, REGIMES.items(), strict=True):
         n_counts = int(regime.mean + 4 * regime.variance**0.5) + 3
         for ax, kind in zip(row, kinds, strict=True):
@@ -188,9 +185,5 @@ def roundings(rounded: dict[tuple[str, int, str], np.ndarray]) -> Figure:
             ax.bar(np.arange(n_counts), share, width=0.9, color=COLOURS["countsdiff"], alpha=0.6, label="samples")
             ax.plot(np.arange(n_counts), regime.pmf(n_counts), "o", color="black", markersize=3, label="true law")
             ax.set_title(f"{kind}, {name}", fontsize=10)
-            ax.spines[["top", "right"]].set_visible(False)
-        row[0].set_ylabel("Share of samples")
-    for ax in axes[-1]:
-        ax.set_xlabel("Count")
     axes[0, -1].legend(frameon=False)
     return figure

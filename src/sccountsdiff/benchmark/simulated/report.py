@@ -83,9 +83,7 @@ def variance_table(study: Study, setting: str, seed: int) -> pd.DataFrame:
     >>> simulated.variance_table(study, "wide", 0).columns.tolist()[:4]
     ['dimension', 'truth', 'gaussian', 'masked']
     """
-    marginal = study.marginal
-    is_part = (marginal["setting"] == setting) & (marginal["seed"] == seed) & (marginal["model"] != TRUE_SAMPLE)
-    part = marginal[is_part]
+    part = study.marginal.query("setting == @setting and seed == @seed and model != @TRUE_SAMPLE")
     table = part.pivot(index="dimension", columns="model", values="variance")[list(dict.fromkeys(part["model"]))]
     table.insert(0, TRUE_SAMPLE, part.drop_duplicates("dimension").set_index("dimension")["true_variance"])
     return table.rename_axis(columns=None).reset_index()
@@ -118,32 +116,27 @@ def write_report(study: Study, output: str | Path) -> Path:
     output.mkdir(parents=True, exist_ok=True)
     setting, seed = study.joint[["setting", "seed"]].iloc[0]
     tables = {
-        "summary": summarise(study),
-        "variance": variance_table(study, setting, seed),
-        "rounding": study.rounding,
-        "joint": study.joint,
-        "marginal": study.marginal,
+        "summary": ("Distances to the truth, and variances", summarise(study)),
+        "variance": (f"Variance in each dimension ({setting}, seed {seed})", variance_table(study, setting, seed)),
+        "rounding": ("Rounding, with the exact denoiser", study.rounding),
+        "joint": (None, study.joint),  # too long for the page
+        "marginal": (None, study.marginal),
     }
-    for name, table in tables.items():
+    page = ["# Simulated counts\n"]
+    for name, (heading, table) in tables.items():
         table.to_csv(output / f"simulated_{name}.csv", index=False, float_format="%.4g")
-    samples = {model: x for (part, model), x in study.samples.items() if part == setting}
+        page += [f"## {heading}\n", frame_to_markdown(table)] if heading else []
+    shown = [model for model in (TRUE_SAMPLE, *COMPARED) if (setting, model) in study.samples]
+    samples = {model: study.samples[setting, model] for model in shown}
     figures = {
         "variance": plots.variances(study.marginal),
-        "histograms": plots.histograms({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
-        "joint": plots.joint_density({m: samples[m] for m in (TRUE_SAMPLE, *COMPARED) if m in samples}),
+        "histograms": plots.histograms(samples),
+        "joint": plots.joint_density(samples),
         "rounding": plots.roundings(study.rounded),
     }
     for name, figure in figures.items():
         (output / f"simulated_{name}.png").write_bytes(png(figure))
-    headings = {
-        "summary": "Distances to the truth, and variances",
-        "variance": f"Variance in each dimension ({setting}, seed {seed})",
-        "rounding": "Rounding, with the exact denoiser",
-    }
-    page = ["# Simulated counts\n"]
-    for name, heading in headings.items():
-        page += [f"## {heading}\n", frame_to_markdown(tables[name])]
-    page += [f"![{name}](simulated_{name}.png)\n" for name in figures]
+        page.append(f"![{name}](simulated_{name}.png)\n")
     target = output / "simulated.md"
     target.write_text("\n".join(page), encoding="utf-8")
     return target
@@ -160,8 +153,6 @@ def frame_to_markdown(table: pd.DataFrame) -> str:
     | a | 0.123 |
     <BLANKLINE>
     """
-    is_float = lambda value: isinstance(value, float | np.floating)
-    text = lambda value: f"{value:.3g}" if is_float(value) else str(value)
-    rows = [" | ".join(map(str, table.columns)), *(" | ".join(map(text, row)) for row in table.itertuples(index=False))]
-    lines = [f"| {row} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(table.columns) + "|", *lines[1:], ""])
+    text = lambda value: f"{value:.3g}" if isinstance(value, float | np.floating) else str(value)
+    first, *others = (f"| {' | '.join(map(text, row))} |" for row in (table.columns, *table.itertuples(index=False)))
+    return "\n".join([first, "|---" * len(table.columns) + "|", *others, ""])

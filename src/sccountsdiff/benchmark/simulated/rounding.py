@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -100,23 +101,12 @@ def rounding_study(n: int = 20_000, n_steps: tuple[int, ...] = (20, 200), seed: 
     0.0
     """
     rows, samples = [], {}
-    for name, regime in REGIMES.items():
+    for (name, regime), steps, rounding in product(REGIMES.items(), n_steps, ROUNDINGS):
+        drawn = samples[name, steps, rounding] = sample_rounded(regime, rounding, n, steps, seed)
         # Quantiles at the middle of n equal shares: the sample of that size that is closest to the law.
         ideal = regime.law.ppf((np.arange(n) + 0.5) / n)
-        for steps in n_steps:
-            for rounding in ROUNDINGS:
-                drawn = sample_rounded(regime, rounding, n, steps, seed)
-                samples[name, steps, rounding] = drawn
-                rows.append(
-                    {
-                        "regime": name,
-                        "n_steps": steps,
-                        "rounding": rounding,
-                        "mean_ratio": drawn.mean() / regime.mean,
-                        "variance_ratio": drawn.var() / regime.variance,
-                        "zeros": (drawn == 0).mean(),
-                        "true_zeros": regime.pmf(1)[0],
-                        "wasserstein_1": np.abs(np.sort(drawn) - ideal).mean(),
-                    }
-                )
+        row = {"regime": name, "n_steps": steps, "rounding": rounding}
+        row |= {"mean_ratio": drawn.mean() / regime.mean, "variance_ratio": drawn.var() / regime.variance}
+        row |= {"zeros": (drawn == 0).mean(), "true_zeros": regime.pmf(1)[0]}
+        rows.append(row | {"wasserstein_1": np.abs(np.sort(drawn) - ideal).mean()})
     return pd.DataFrame(rows), samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sccountsdiff.benchmark.metrics import mmd, sliced_wasserstein
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.benchmark.simulated.countsdiff import CountsDiffusion
 from sccountsdiff.benchmark.simulated.data import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.gaussian import GaussianDiffusion
 from sccountsdiff.benchmark.simulated.masked import MaskedDiffusion
-from sccountsdiff.benchmark.simulated.networks import CountModel, matched_width
+from sccountsdiff.benchmark.simulated.networks import Budget, CountModel, fit, matched_width
 from sccountsdiff.benchmark.simulated.rounding import rounding_study
-from sccountsdiff.benchmark.simulated.scoring import joint_scores, marginal_scores
-from sccountsdiff.benchmark.simulated.training import Budget, fit
+
+N_PROJECTIONS = 100  # as in the paper
+JOINT_MMD_SAMPLES, MARGINAL_MMD_SAMPLES = 2_000, 1_000  # its cost grows with the square, and there are ten marginals
 
 TRUE_SAMPLE = "truth"
 """Name under which a second, independent sample of the true law is scored: what sampling noise alone amounts to."""
@@ -152,33 +155,26 @@ def run_study(
         raise ValueError("`quick` has a budget and settings of its own: leave out `budget` and `settings`.")
     settings = settings or (QUICK_SETTINGS if quick else SETTINGS)
     budget = budget or (QUICK if quick else Budget())
+    needs = f"a positive learning rate and models among {', '.join(MODELS)}"
     for name, setting in settings.items():
-        unknown = set(setting.models) - set(MODELS)
-        if unknown or not setting.learning_rate > 0:
-            raise ValueError(
-                f"Setting {name!r} needs a positive learning rate and models among {', '.join(MODELS)}; found {setting}."
-            )
+        if not set(setting.models) <= set(MODELS) or not setting.learning_rate > 0:
+            raise ValueError(f"Setting {name!r} needs {needs}; found {setting}.")
     if output is not None:
         Path(output).mkdir(parents=True, exist_ok=True)
 
-    joint, marginal, samples = [], [], {}
-    for setting_name, setting in settings.items():
-        for seed in seeds:
-            keys = {"setting": setting_name, "seed": seed}
-            truth, variance, drawn, sizes = _repeat(
-                setting, budget, seed, f"{setting_name}, seed {seed}", silent, device
-            )
-            for model, x in drawn.items():
-                joint.append({**keys, "model": model, "n_parameters": sizes.get(model, 0), **joint_scores(truth, x)})
-                scores = marginal_scores(truth, x).assign(true_variance=variance, model=model, **keys)
-                marginal.append(scores)
-                if seed == seeds[0]:
-                    samples[setting_name, model] = x
+    joint, marginal, samples = [], {}, {}
+    for (name, setting), seed in product(settings.items(), seeds):
+        truth, variance, drawn = _repeat(setting, budget, seed, f"{name}, seed {seed}", silent, device)
+        for model, (n_parameters, x) in drawn.items():
+            row = {"setting": name, "seed": seed, "model": model, "n_parameters": n_parameters}
+            joint.append(row | joint_scores(truth, x))
+            marginal[name, seed, model] = marginal_scores(truth, x).assign(true_variance=variance)
+            if seed == seeds[0]:
+                samples[name, model] = x
     n_steps = budget.n_sampling_steps
     rounding, rounded = rounding_study(budget.n_rounded, (max(1, n_steps // 10), n_steps))
-    first = ["setting", "seed", "model", "dimension"]
-    marginal = pd.concat(marginal, ignore_index=True)
-    marginal = marginal[[*first, *marginal.columns.drop(first)]]
+    keys = ["setting", "seed", "model"]
+    marginal = pd.concat(marginal, names=keys).reset_index(keys).reset_index(drop=True)
     study = Study(pd.DataFrame(joint), marginal, rounding, samples, rounded)
     if output is not None:
         from sccountsdiff.benchmark.simulated.report import write_report  # it imports this file
@@ -189,24 +185,59 @@ def run_study(
 
 def _repeat(
     setting: Setting, budget: Budget, seed: int, name: str, silent: bool, device: str | torch.device | None
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, int]]:
-    """Truth, true variances, samples of each model, and the size of each, for one setting and seed."""
+) -> tuple[np.ndarray, np.ndarray, dict[str, tuple[int, np.ndarray]]]:
+    """Truth, true variances, and the size and samples of each model, for one setting and seed."""
     device = torch.get_default_device() if device is None else torch.device(device)
     toy = NegativeBinomialToy.draw(seed, mean_range=setting.mean_range)
     rng = np.random.default_rng([seed, 1])
     train = torch.as_tensor(toy.sample(budget.n_train, rng), device=device)
     truth, again = toy.sample(budget.n_samples, rng), toy.sample(budget.n_samples, rng)
-    drawn, sizes = {TRUE_SAMPLE: again}, {}
+    drawn = {TRUE_SAMPLE: (0, again)}
     with global_seed(seed):  # draws initial weights that nobody uses
         target = MaskedDiffusion(train, budget.masked_width).n_parameters
-    for name_of_model in setting.models:
-        is_masked = name_of_model == "masked"
-        width = budget.masked_width if is_masked else matched_width(train.shape[1], train.shape[1], target)
+    matched = matched_width(train.shape[1], train.shape[1], target)
+    for kind in setting.models:
         with global_seed(seed):  # initial weights
-            model = MODELS[name_of_model](train, width).to(device)
+            model = MODELS[kind](train, budget.masked_width if kind == "masked" else matched).to(device)
         generator = torch.Generator(device=device).manual_seed(seed)
-        progress = {"description": f"{name}: {name_of_model}", "silent": silent}
-        fit(model, train, budget, setting.learning_rate, generator, **progress)
-        drawn[name_of_model] = model.sample(budget.n_samples, budget.n_sampling_steps, generator).cpu().numpy()
-        sizes[name_of_model] = model.n_parameters
-    return truth, np.diag(toy.covariance), drawn, sizes
+        fit(model, train, budget, setting.learning_rate, generator, description=f"{name}: {kind}", silent=silent)
+        x = model.sample(budget.n_samples, budget.n_sampling_steps, generator)
+        drawn[kind] = (model.n_parameters, x.cpu().numpy())
+    return truth, np.diag(toy.covariance), drawn
+
+
+def joint_scores(truth: np.ndarray, samples: np.ndarray) -> dict[str, float]:
+    """Squared maximum mean discrepancy and sliced Wasserstein distance.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).poisson(2.0, (50, 3)).astype(float)
+    >>> joint_scores(x, x)
+    {'joint_mmd': 0.0, 'joint_swd': 0.0}
+    """
+    return {
+        "joint_mmd": mmd(truth, samples, max_cells=JOINT_MMD_SAMPLES),
+        "joint_swd": sliced_wasserstein(truth, samples, n_projections=N_PROJECTIONS),
+    }
+
+
+def marginal_scores(truth: np.ndarray, samples: np.ndarray) -> pd.DataFrame:
+    """For each dimension: squared maximum mean discrepancy, Wasserstein-1 distance, mean, variance, share of zeros.
+
+    Examples
+    --------
+    >>> x = np.arange(4.0)[:, None]
+    >>> marginal_scores(x, x + 2)["wasserstein_1"].tolist()
+    [2.0]
+    """
+    columns = range(truth.shape[1])
+    return pd.DataFrame(
+        {
+            "dimension": columns,
+            "mmd": [mmd(truth[:, [d]], samples[:, [d]], max_cells=MARGINAL_MMD_SAMPLES) for d in columns],
+            "wasserstein_1": np.abs(np.sort(truth, axis=0) - np.sort(samples, axis=0)).mean(axis=0),
+            "mean": samples.mean(axis=0, dtype=np.float64),
+            "variance": samples.var(axis=0, dtype=np.float64),
+            "zeros": (samples == 0).mean(axis=0),
+        }
+    )

@@ -1,14 +1,18 @@
-"""Inception has the published layout, and reads weights in it."""
+"""Inception has the published layout and reads weights in it; the classifier recognises digits it was not trained on."""
 
+import numpy as np
 import pytest
 import torch
 
 from sccountsdiff.benchmark.images import (
+    ArrayImages,
     Classifier,
     Inception,
+    first_images,
     load_inception,
+    train_classifier,
 )
-from sccountsdiff.benchmark.images.inception import WEIGHTS, WEIGHTS_URL
+from sccountsdiff.benchmark.images.features import WEIGHTS, WEIGHTS_URL
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +73,29 @@ def test_other_layouts_and_pickled_code_are_refused(tmp_path):
     torch.save(Classifier((1, 8, 8), 16, 10), tmp_path / "module.pth")
     with pytest.raises(Exception, match="[Ww]eights.only"):
         load_inception(tmp_path / "module.pth")
+
+
+@pytest.fixture(scope="module")
+def classifier(digits):
+    return train_classifier(digits.train, n_epochs=5)
+
+
+def test_classifier_knows_digits_it_has_not_seen(digits, classifier):
+    assert classifier.agreement(*first_images(digits.heldout, 297)) > 0.93
+    images, classes = first_images(digits.heldout, 297)
+    assert classifier.agreement(images, (classes + 1) % 10) < 0.05
+
+
+def test_same_seed_same_classifier(digits):
+    few = ArrayImages(digits.train.images[:40].numpy(), digits.train.labels[:40], "0123456789", 16)
+    first, second = (train_classifier(few, n_epochs=1, seed=3).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_attributes_are_no_classes():
+    class Faces(ArrayImages):
+        multi_label = True
+
+    with pytest.raises(ValueError, match="one class each"):
+        train_classifier(Faces(np.zeros((2, 1, 8, 8), np.uint8), [0, 0], ["Smiling"]))
+    assert Classifier((3, 32, 32), 255, 10)(torch.zeros(2, 3, 32, 32)).shape == (2, 64)
