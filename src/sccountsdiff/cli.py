@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -93,7 +94,7 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
 def _add_sampling_settings(parser: argparse.ArgumentParser) -> None:
     """An option for each setting of sampling, of the type of its default."""
     for setting in fields(SamplingSettings):
-        meaning = setting.metadata["doc"].replace("\n", " ").replace("`", "").split(". ")[0].rstrip(".")
+        meaning = re.sub(r":\w+:`~([^`]*)`", r"\1", setting.metadata["doc"]).replace("\n", " ").replace("`", "")
         default = "" if setting.default is None else f" (default: {setting.default})"
         kind = str if setting.default is None else type(setting.default)
         option = f"--{setting.name.replace('_', '-')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
-from sccountsdiff.diffusion import NOISED, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
+from sccountsdiff.diffusion import NOISED, Denoiser, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
 
 
@@ -115,7 +115,7 @@ class CountsDiffModule(BaseModuleClass):
         missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
-    def denoise_with(self, categories: Tensor, continuous: Tensor) -> Callable[..., Prediction]:
+    def denoise_with(self, categories: Tensor, continuous: Tensor) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
         A cell with a category that was not there in training is in the null state.
@@ -147,7 +147,7 @@ class CountsDiffModule(BaseModuleClass):
     ) -> dict[str, NoisedCounts | Tensor]:
         """Forward process: draw a time, what is observed, and the noised state (Algorithm 1)."""
         noised = draw_noised(
-            x0, self.schedule, missing=missing, show_observed=self.observed_training, generator=generator
+            x0, self.schedule, missing=missing, observed_training=self.observed_training, generator=generator
         )
         null = torch.rand(len(x0), generator=generator, device=x0.device) < self.p_uncond
         return {"noised": noised, "null": null, "categories": categories, "continuous": continuous}
@@ -171,5 +171,5 @@ class CountsDiffModule(BaseModuleClass):
         return LossOutput(loss=loss, n_obs_minibatch=len(noised.y))
 
     def sample(self, *args, **kwargs):
-        """Draws are made by the model's ``impute`` and ``generate``; a minibatch alone does not say what is known."""
+        """Draws are made by the model's ``impute`` and ``generate``; a minibatch alone does not say what to fill in."""
         raise NotImplementedError("Use the model's `impute`, `generate` or `posterior_predictive_sample`.")

@@ -1,4 +1,4 @@
-"""A table of named things that users may add to: schedules, backbones, metrics, baselines, missingness patterns."""
+"""A table of named things that users may add to: schedules, backbones, heads, metrics, methods, missingness patterns."""
 
 from __future__ import annotations
 

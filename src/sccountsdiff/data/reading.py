@@ -23,33 +23,6 @@ SparseMatrix: TypeAlias = Any
 BLOCK_ENTRIES = 10_000_000  # entries of a block, as if it were dense
 
 
-def iter_row_chunks(matrix: Matrix) -> Iterator[tuple[int, Block]]:
-    """Walk over the rows of a matrix in blocks of at most ten million entries, or of one row.
-
-    Parameters
-    ----------
-    matrix
-        NumPy array, SciPy sparse matrix or array, or a backed matrix (:class:`h5py.Dataset`,
-        :class:`anndata.abc.CSRDataset`, :class:`anndata.abc.CSCDataset`). A CSC matrix in memory is converted to CSR
-        once; a backed one is read anew for each block.
-
-    Yields
-    ------
-    The index of the first row of the block, and the block: a NumPy array, or CSR with sorted indices and no duplicates.
-    A block may share memory with `matrix`: copy it before changing it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [(start, block.shape) for start, block in iter_row_chunks(np.ones((5, 4_000_000), dtype=bool))]
-    [(0, (2, 4000000)), (2, (2, 4000000)), (4, (1, 4000000))]
-    """
-    matrix = by_rows(as_matrix(matrix, "matrix"))
-    for rows in _ranges(matrix.shape[0], lines_per_block(matrix.shape[1])):
-        block = read_block(matrix, rows)
-        yield rows.start, block.tocsr() if is_sparse(block) else block
-
-
 def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
     """Whether a matrix is a sparse one in memory."""
     return sp.issparse(matrix)
@@ -126,15 +99,13 @@ def iter_blocks(matrix: Matrix, rows: np.ndarray | None = None) -> Iterator[tupl
     With ``rows``, in increasing order, these alone are read.
     """
     n_rows, n_columns = matrix.shape
-    if rows is not None and len(rows) < n_rows:
-        for some, block in iter_some_rows(matrix, rows):
-            yield some, range(n_columns), block
-    elif is_csc(matrix):
+    rows = np.arange(n_rows) if rows is None else rows
+    if is_csc(matrix) and len(rows) == n_rows:
         for columns in _ranges(n_columns, lines_per_block(n_rows)):
             yield range(n_rows), columns, read_block(matrix, range(n_rows), columns)
     else:
-        for start, block in iter_row_chunks(matrix):
-            yield range(start, start + block.shape[0]), range(n_columns), block
+        for some, block in iter_some_rows(matrix, rows):
+            yield some, range(n_columns), block
 
 
 def read_rows(matrix: Matrix, rows: range | np.ndarray) -> np.ndarray:

@@ -50,6 +50,10 @@ class Attrition(ABC):
     0.25
     """
 
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
+
     @abstractmethod
     def _sigma(self, sigma_max: Tensor, step: int) -> Tensor: ...
 
@@ -158,7 +162,7 @@ class PerStep(Attrition):
 
     def __post_init__(self):
         rates = torch.as_tensor(self.rates)
-        if rates.ndim == 0 or not bool(((rates >= 0) & (rates <= 1)).all()):
+        if rates.ndim not in (1, 2, 3) or not bool(((rates >= 0) & (rates <= 1)).all()):
             raise ValueError(
                 "`attrition` as a tensor needs one rate in [0, 1] for each reverse move, or one for each gene or entry."
             )

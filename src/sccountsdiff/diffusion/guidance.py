@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.prediction import Prediction
+from sccountsdiff.diffusion.prediction import Denoiser, Prediction
 
 
 def check_guidance(gamma: float) -> None:
@@ -17,7 +17,7 @@ def check_guidance(gamma: float) -> None:
         raise ValueError(f"`guidance` must be finite and at least 0, not {gamma}.")
 
 
-def guide(denoise: Callable, gamma: float) -> Callable[[Tensor, Tensor, Tensor], Prediction]:
+def guide(denoise: Denoiser, gamma: float) -> Callable[[Tensor, Tensor, Tensor], Prediction]:
     """Mix the conditional and the unconditional prediction: ``log y = gamma log y_c + (1 - gamma) log y_u``.
 
     Only the passes that are needed are run: at ``gamma`` 1 and 0 only the conditional and the unconditional one; in

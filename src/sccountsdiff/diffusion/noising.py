@@ -55,7 +55,7 @@ def draw_noised(
     schedule: Schedule,
     *,
     missing: Tensor | None = None,
-    show_observed: bool = False,
+    observed_training: bool = False,
     generator: torch.Generator | None = None,
 ) -> NoisedCounts:
     """Draw times and noised counts for one training step.
@@ -68,7 +68,7 @@ def draw_noised(
         Survival schedule.
     missing
         Entries without a count, boolean; default: none.
-    show_observed
+    observed_training
         Show a random share of each cell as observed, and draw t = 1 more often than by chance: the network then learns
         to predict hidden entries from observed ones. ``False`` is the paper's training.
     generator
@@ -88,6 +88,7 @@ def draw_noised(
     True
     """
     n, device = len(x0), x0.device
+    ones = [1] * (x0.ndim - 1)
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, device=device)
@@ -97,15 +98,15 @@ def draw_noised(
     t = schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
     weight = schedule.weight(t).to(x0.dtype)
     status = torch.full_like(x0, NOISED)
-    if show_observed:
+    if observed_training:
         last = uniform(n) < LAST_TIME_SHARE
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
-        share = uniform(n, 1) * (uniform(n, 1) >= NOTHING_OBSERVED_SHARE)
+        share = uniform(n, *ones) * (uniform(n, *ones) >= NOTHING_OBSERVED_SHARE)
         status = status.masked_fill(uniform(*x0.shape) < share, OBSERVED)
     if missing is not None:
         status = status.masked_fill(missing, MISSING)
     is_noised = status == NOISED
-    p = schedule.survival(t).to(x0.dtype).reshape(-1, *[1] * (x0.ndim - 1))
+    p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
     xt = torch.where(is_noised, thin(x0 * is_noised, p, generator), x0)  # zeros cost no draw
     return NoisedCounts(xt, status, t, weight, x0 - xt)

@@ -47,7 +47,7 @@ class Prediction:
 
 
 class Denoiser(Protocol):
-    """A network with its covariates bound: all that sampling, guidance and the likelihood ask for.
+    """A network with its covariates bound, as :func:`guide` takes it.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Denoiser(Protocol):
         Parameters
         ----------
         x
-            Counts, ``(cells, genes)``: clean where known, noised to level p(t) elsewhere, 0 where missing.
+            Counts, ``(cells, genes)``: as they are where observed, noised to level p(t) elsewhere, 0 where missing.
         status
             :data:`OBSERVED`, :data:`NOISED` or :data:`MISSING` for each entry.
         t

@@ -1,8 +1,8 @@
-"""How the network is shown the entries that are already known (Section 3.6)."""
+"""How the network is shown the entries that are observed (Section 3.6)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from sccountsdiff.diffusion.prediction import NOISED, OBSERVED
 from sccountsdiff.diffusion.process import thin
 
 Known = Literal["clean", "noised"]
-WAYS_TO_SHOW = ("clean", "noised")
+WAYS_TO_SHOW = get_args(Known)
 
 
 def show_observed(
@@ -20,7 +20,7 @@ def show_observed(
 ) -> tuple[Tensor, Tensor]:
     """State and status as the network sees them at survival ``p_t``.
 
-    ``"clean"`` gives known counts as they are, flagged as known. ``"noised"`` is RePaint: known counts are thinned to
+    ``"clean"`` gives observed counts as they are, flagged as such. ``"noised"`` is RePaint: they are thinned to
     the level of the others and look like them.
 
     Parameters
@@ -28,7 +28,7 @@ def show_observed(
     x
         The state of the walk, ``(cells, genes)``.
     x0
-        The known counts; what stands elsewhere is not looked at.
+        The observed counts; other entries are ignored.
     status
         :data:`OBSERVED`, :data:`NOISED` or :data:`MISSING` for each entry.
     p_t
@@ -53,8 +53,8 @@ def show_observed(
     ([[5.0, 0.0]], [[0.0, 0.0]])
     """
     one_of("known", known, WAYS_TO_SHOW)
-    is_known = status == OBSERVED
+    is_observed = status == OBSERVED
     if known == "clean":
-        return torch.where(is_known, x0, x), status
-    thinned = thin(torch.where(is_known, x0, 0), p_t, generator)  # zeros cost no draw
-    return torch.where(is_known, thinned, x), status.masked_fill(is_known, NOISED)
+        return torch.where(is_observed, x0, x), status
+    thinned = thin(torch.where(is_observed, x0, 0), p_t, generator)  # zeros cost no draw
+    return torch.where(is_observed, thinned, x), status.masked_fill(is_observed, NOISED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from sccountsdiff.diffusion.schedules import Schedule
 from sccountsdiff.diffusion.walk import Move
 
 Final = Literal["sample", "mean"]
-FINALS = ("sample", "mean")
+FINALS = get_args(Final)
 
 
 def sample(
@@ -35,7 +35,7 @@ def sample(
     generator: torch.Generator | None = None,
     on_move: Callable[[Move, Tensor], None] | None = None,
 ) -> Tensor:
-    """Walk from nothing to counts (Algorithm 2), holding on to what is known (RePaint).
+    """Walk from nothing to counts (Algorithm 2), while what is observed stays (RePaint).
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def sample(
     walk
         Moves from t = 1 to t = 0 (:func:`reverse_walk`).
     x0
-        The known counts, ``(cells, genes)``; what stands elsewhere is not looked at.
+        The observed counts, ``(cells, genes)``; other entries are ignored.
     status
         For each entry :data:`OBSERVED`, :data:`NOISED` (to be filled in) or :data:`MISSING` (stays 0).
     attrition
@@ -54,7 +54,7 @@ def sample(
     rounding
         How births are drawn (:func:`draw_births`).
     known
-        How known entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_observed`).
+        How observed entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_observed`).
     final
         ``"mean"`` adds the expected births instead of drawn ones in the last move.
     generator
@@ -64,7 +64,7 @@ def sample(
 
     Returns
     -------
-    Counts, ``(cells, genes)``: ``x0`` where known, filled in where asked for, 0 where missing.
+    Counts, ``(cells, genes)``: ``x0`` where observed, filled in at the sites, 0 where missing.
 
     Examples
     --------

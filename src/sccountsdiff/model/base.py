@@ -126,6 +126,8 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
         cells = self._cells(adata)
         matrix = self._open_counts(cells.adata)
+        if not self._is_own(adata) or self._summary(matrix) is None:
+            matrix.check(rows)
         source = make_source(
             cells,
             matrix,
@@ -135,10 +137,6 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             unseen_to_null=unseen_to_null,
             rows=rows,
         )
-        if self._is_own(adata):
-            self._checked_data(matrix, cells)
-        else:
-            matrix.check(rows)
         if unseen_to_null and not self.module.knows_null:
             asked = source.categories if rows is None else source.categories[rows]
             if (asked >= [len(known) for known in self.categories.values()]).any():
@@ -161,10 +159,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             mask_layer = None
         return open_counts(adata, args["layer"], mask_layer)
 
-    def _checked_data(self, matrix: CountMatrix, cells: CellTables) -> CheckedData:
-        """What the check at set-up found; the data is checked anew if it was changed as a whole since then."""
-        checked = getattr(self.adata_manager, "checked_data", None)
-        if checked is None or checked.fingerprint != matrix.fingerprint():
-            checked = check_data(matrix, cells, setup_args(self.registry_))
-            self.adata_manager.checked_data = checked
-        return checked
+    def _summary(self, matrix: CountMatrix) -> CountSummary | None:
+        """What the check at set-up found; ``None`` if the data was changed as a whole since then."""
+        checked = getattr(self.adata_manager, "checked_data", None)  # set by the set-up
+        return checked.summary if checked is not None and checked.fingerprint == matrix.fingerprint() else None

@@ -22,6 +22,7 @@ from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, location_and_scale
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.model.base import check_data
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
@@ -127,7 +128,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         if adata is not None:
             self._check_unchanged()
             cells = self._cells(None)
-            summary = self._checked_data(self._open_counts(cells.adata), cells).summary
+            matrix = self._open_counts(cells.adata)
+            summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means = summary.gene_means(zeros_missing)
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])

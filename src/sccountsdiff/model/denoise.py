@@ -95,7 +95,7 @@ class DenoiseMixin(CountsDiffBase):
 
         What the network says of missing entries was never trained. So they are predicted as hidden ones, at the depth of
         their cell, and the completed cell is what is read as a thinned one: observed and missing entries then grow alike,
-        whatever depth the model believes in.
+        whatever depth the model expects.
         """
         x0, missing = cells["x0"], cells["missing"]
         status = torch.full_like(x0, OBSERVED).masked_fill(missing, NOISED)

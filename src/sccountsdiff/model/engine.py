@@ -122,12 +122,10 @@ def draw_sites(
 
 def expectation_settings(module: CountsDiffModule, guidance: float) -> tuple[ResolvedSettings, int]:
     """How to get expectations, and the number of chains whose mean they are."""
-    if module.observed_training:
-        return SamplingSettings(n_steps=1, final="mean", guidance=guidance).resolve(module), 1
-    # In one pass from t = 1 all that is observed would be thinned away.
-    n_grid = module.schedule.n_grid
-    n_steps = N_CHAIN_STEPS if n_grid is None else min(N_CHAIN_STEPS, n_grid - 1)
-    return SamplingSettings(n_steps=n_steps, final="mean", guidance=guidance).resolve(module), N_CHAINS
+    n_steps, n_chains = 1, 1
+    if not module.observed_training:  # in one pass from t = 1 all that is observed would be thinned away
+        n_steps, n_chains = min(N_CHAIN_STEPS, (module.schedule.n_grid or N_CHAIN_STEPS + 1) - 1), N_CHAINS
+    return SamplingSettings(n_steps=n_steps, final="mean", guidance=guidance).resolve(module), n_chains
 
 
 def cell_blocks(

@@ -12,14 +12,13 @@ import scipy.sparse as sp
 import torch
 from anndata import AnnData
 from scvi import REGISTRY_KEYS
-from tqdm.auto import tqdm
 
 from sccountsdiff.checks import whole_number
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import some_of
 from sccountsdiff.diffusion import NOISED
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import OnMove, choose_batch_size, choose_seed, draw_sites, make_generator
+from sccountsdiff.model.engine import OnMove, cell_blocks, choose_batch_size, choose_seed, draw_sites, make_generator
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
 N_STEPS = 50
@@ -75,19 +74,14 @@ class GenerateMixin(CountsDiffBase):
         """
         self._require_trained()
         n_cells = whole_number("n_cells", n_cells)
-        settings = read_settings(self.generate, sampling, n_steps=N_STEPS).resolve(self.module, generating=True)
+        settings = read_settings(GenerateMixin.generate, sampling).resolve(self.module, generating=True)
         settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=n_cells)
         obs, categories, continuous = self._covariates_of(n_cells, covariates)
         seed = choose_seed(seed)
         batch_size = choose_batch_size(batch_size)
-        device = self.module.device
-        self.module.eval()
-
         blocks = []
-        starts = range(0, n_cells, batch_size)
-        for number, start in enumerate(tqdm(starts, desc="Generating", unit="block", disable=silent)):
-            rows = slice(start, min(start + batch_size, n_cells))
-            nothing = torch.zeros(rows.stop - start, self.module.n_genes, device=device, dtype=torch.float32)
+        for number, rows in cell_blocks(self.module, np.arange(n_cells), batch_size, silent, "Generating"):
+            nothing = torch.zeros(len(rows), self.module.n_genes, device=self.module.device, dtype=torch.float32)
             cells = self.module.read(
                 {
                     REGISTRY_KEYS.X_KEY: nothing,
@@ -95,7 +89,7 @@ class GenerateMixin(CountsDiffBase):
                     REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(continuous[rows]),
                 }
             )
-            generator = make_generator(device, seed, number)
+            generator = make_generator(self.module.device, seed, number)
             status = torch.full_like(nothing, NOISED)
             drawn = draw_sites(self.module, cells, status, settings, generator, rows=rows, on_move=on_move)
             blocks.append(sp.csr_matrix(drawn.cpu().numpy()))

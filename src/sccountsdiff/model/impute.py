@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -20,7 +21,9 @@ from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
-from sccountsdiff.model.sites import Sites, default_sites, named_sites
+from sccountsdiff.model.sites import Sites, missing_entries, named_sites, zeros
+
+logger = logging.getLogger("sccountsdiff")
 
 
 class ImputeMixin(CountsDiffBase):
@@ -107,8 +110,8 @@ class ImputeMixin(CountsDiffBase):
         True
         """
         self._require_trained()
-        settings = read_settings(self.impute, sampling).resolve(self.module)
         n_asked, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
+        settings = read_settings(ImputeMixin.impute, sampling).resolve(self.module)
         n_samples = 1 if settings.is_deterministic else n_asked
         key = key_added if indices is None else None  # of the layers that are written, if any are
         quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
@@ -179,12 +182,15 @@ class ImputeMixin(CountsDiffBase):
         """What is filled in unless the user says it: what is missing or, if no cell misses anything, the zeros."""
         if self.module.expressed is not None:
             has_missing = True  # zeros of expressed genes are
-        elif self._is_own(adata):
-            has_missing = self._checked_data(source.matrix, self._cells(adata)).summary.has_missing
+        elif self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:
+            has_missing = summary.has_missing
         else:
             # What becomes of a cell must not depend on which others are asked for, so all cells count.
             has_missing = source.any_missing(rows) or source.any_missing(np.delete(np.arange(source.n_cells), rows))
-        return default_sites(has_missing, n_folds)
+        if has_missing:
+            return missing_entries, 1
+        logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
+        return zeros, n_folds
 
 
 def _check_quantiles(

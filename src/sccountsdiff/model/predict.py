@@ -75,7 +75,7 @@ class PredictMixin(CountsDiffBase):
         """
         self._require_trained()
         n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
-        settings = read_settings(self.posterior_predictive_sample, sampling).resolve(self.module)
+        settings = read_settings(PredictMixin.posterior_predictive_sample, sampling).resolve(self.module)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
         dtype = count_dtype_of(source.counts.dtype) if settings.final == "sample" else np.dtype(np.float32)

@@ -50,7 +50,8 @@ class SamplingSettings:
     )
     attrition: float | Tensor | Attrition = _setting(
         0.005,
-        """Rate at which counts die in each step. A number: eta of the ``rescale`` schedule. Or an
+        """How many counts may die again in each step. A number: the share of the most that is possible (eta of the
+        ``rescale`` schedule). Or an
         :class:`~sccountsdiff.diffusion.Attrition`, or a tensor with a rate for each step; for each step and gene; or for
         each step, cell of ``adata`` and gene of the model. With resampling, steps count as often as they are walked.""",
     )
@@ -74,9 +75,8 @@ class SamplingSettings:
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain values that any file format takes; not every version of AnnData can write None."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {name: value if isinstance(value, int | float | str) else repr(value) for name, value in values.items()}
-        return {name: plain[name] for name, value in values.items() if value is not None}
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value if isinstance(value, int | float | str) else repr(value) for name, value in given.items()}
 
     def resolve(self, module: CountsDiffModule, *, generating: bool = False) -> ResolvedSettings:
         """Check the settings against a model, and fill in what was left to it.
@@ -117,9 +117,8 @@ class SamplingSettings:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
         attrition = get_attrition(self.attrition)
         attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        found = whole | {"known": known, "attrition": attrition, "rounding": self.rounding or head.rounding}
-        return ResolvedSettings(**{**given, **found})
+        found = {"known": known, "attrition": attrition, "rounding": self.rounding or head.rounding}
+        return ResolvedSettings(**{**vars(self), **whole, **found, "guidance": float(self.guidance)})
 
     def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
         from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
@@ -203,8 +202,9 @@ def takes_sampling_settings(
     return decorate
 
 
-def read_settings(method: Callable, given: Mapping[str, Any], **defaults: Any) -> SamplingSettings:
-    """The settings that a method was given; an error names one that it does not take."""
+def read_settings(method: Callable, given: Mapping[str, Any]) -> SamplingSettings:
+    """The settings that a method was given, else its defaults; an error names one that it does not take."""
     parameters = inspect.signature(method).parameters
-    check_keywords(f"{method.__name__}()", given, parameters)
-    return SamplingSettings(**{**defaults, **given})
+    check_keywords(f"{method.__name__}()", given, [name for name in parameters if name != "self"])
+    names = [field.name for field in dataclasses.fields(SamplingSettings) if field.name in parameters]
+    return SamplingSettings(**{name: given.get(name, parameters[name].default) for name in names})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,11 +11,9 @@ from anndata import AnnData
 
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.missing import check_mask_block, check_mask_form
-from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, iter_row_chunks, read_rows
+from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, iter_some_rows, read_rows
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.model.engine import ChooseSites
-
-logger = logging.getLogger("sccountsdiff")
 
 Sites: TypeAlias = "np.ndarray | sp.spmatrix | pd.DataFrame | str"
 
@@ -32,10 +29,8 @@ def named_sites(sites: Sites, data: AnnData, source: CellSource) -> ChooseSites:
     if matrix.dtype.kind == "b" and not len(others):
         return choose
     n_asked = np.zeros(len(others))
-    for start, block in iter_row_chunks(matrix):
-        check_mask_block(
-            block, range(start, start + block.shape[0]), range(data.n_vars), name="sites", meaning="fill in"
-        )
+    for rows, block in iter_some_rows(matrix, np.arange(data.n_obs)):
+        check_mask_block(block, rows, range(data.n_vars), name="sites", meaning="fill in")
         n_asked += np.asarray(block[:, others].sum(0)).ravel()
     if n_asked.any():
         gene = data.var_names[others[n_asked.argmax()]]
@@ -70,11 +65,3 @@ def zeros(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarr
             "say with `sites` what to fill in."
         )
     return counts == 0
-
-
-def default_sites(has_missing: bool, n_folds: int) -> tuple[ChooseSites, int]:
-    """What is filled in if the user names nothing, and in how many folds: what is missing, else the zeros."""
-    if has_missing:
-        return missing_entries, 1
-    logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
-    return zeros, n_folds

@@ -11,7 +11,7 @@ from sccountsdiff.registry import Registry
 BACKBONES: Registry[type[Backbone]] = Registry("backbone")
 
 N_CHANNELS = 3
-"""Input channels of each gene: its noised count, its known count (both scaled by depth, log1p), its status."""
+"""Input channels of each gene: its noised count, its observed count (both scaled by depth, log1p), its status."""
 
 
 class Backbone(nn.Module, ABC):

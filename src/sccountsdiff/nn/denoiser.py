@@ -89,7 +89,12 @@ class CountsDenoiser(nn.Module):
         tokens = self.conditioning(t, depth, categories, continuous, null)
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
-        return self.head.predict(outputs, HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost))
+        prediction = self.head.predict(
+            outputs, HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost)
+        )
+        if not isinstance(prediction, Prediction):
+            raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
+        return prediction
 
     def _check_outputs(self, outputs: Tensor, shape: torch.Size) -> None:
         """Refuse what would broadcast to a wrong prediction, or fail further down with another message."""

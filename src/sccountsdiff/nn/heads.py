@@ -137,8 +137,8 @@ def get_head(head: str | type[Head] | Head) -> Head:
         return head
     if isinstance(head, type) and issubclass(head, Head):
         return head()
-    if not isinstance(head, str) or head not in HEADS:
-        raise ValueError(f"`head` must be one of {', '.join(HEADS)}, or a Head, not {head!r}.")
+    if not isinstance(head, str):
+        raise TypeError(f"`head` must be a name or a Head, not {head!r}.")
     return HEADS[head]()
 
 
