@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, overload
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from anndata import AnnData
 
 from sccountsdiff.benchmark.baselines.cells import Cells, boolean_matrix, read_counts
 from sccountsdiff.benchmark.optional import missing_packages
+from sccountsdiff.checks import check_keywords
 from sccountsdiff.registry import Registry
 
 MethodGroup = Literal["naive", "specialised", "generative"]
@@ -20,6 +21,8 @@ MethodGroup = Literal["naive", "specialised", "generative"]
 
 DECLARED = ("group", "draws", "denoises", "uses_covariates", "uses_mask", "requires", "needs_weights")
 """What a method says about itself, in the order of the table of methods."""
+
+T = TypeVar("T", bound="Baseline")
 
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")
 
@@ -297,35 +300,66 @@ class Baseline(ABC):
         return table.copy()
 
 
-def register_baseline(method: type[Baseline]) -> type[Baseline]:
-    """Class decorator: make a method known to the benchmark under its ``name``.
+@overload
+def register_baseline(name: type[T]) -> type[T]: ...
+@overload
+@dataclass_transform(eq_default=False, field_specifiers=(field, sampling))
+def register_baseline(name: str, **declared: Any) -> Callable[[type[T]], type[T]]: ...
+def register_baseline(name: str | type[T], **declared: Any) -> type[T] | Callable[[type[T]], type[T]]:
+    """Class decorator: make a method known to the benchmark.
+
+    Without arguments it takes a class that has its ``name`` and all that it declares as attributes of the class, and leaves
+    it as it is. With a name it also sets the attributes and makes the class a dataclass without ``__eq__``, so that the
+    annotated attributes are its settings.
 
     Parameters
     ----------
-    method
-        Subclass of :class:`Baseline`.
+    name
+        Name of the method; or, without arguments, the subclass of :class:`Baseline` itself.
+    **declared
+        What the method declares, see the attributes of :class:`Baseline`. By default what its base class declares.
 
     Returns
     -------
-    The class itself.
+    The class itself, or a decorator that returns it.
 
     Examples
     --------
-    >>> @register_baseline
-    ... class One(Baseline):
-    ...     "Always one."
+    >>> @register_baseline("constant", denoises=True)
+    ... class Constant(Baseline):
+    ...     "Always the same."
     ...
-    ...     name = "one"
+    ...     value: float = 1.0
     ...
     ...     def _fit(self, cells, seed):
     ...         pass
     ...
     ...     def _impute(self, cells, sites, n_samples, seed):
-    ...         return cells.counts * 0 + 1
+    ...         return cells.counts * 0 + self.value
+    >>> get_baseline("constant")(value=3.0)
+    Constant(value=3.0)
+
+    The same without arguments, for a class that is written out:
+
+    >>> @register_baseline
+    ... class One(Constant):
+    ...     "Always one."
+    ...
+    ...     name = "one"
     >>> get_baseline("one").__name__
     'One'
     """
-    return BASELINES.register(method.name)(method)
+    if isinstance(name, type):
+        return BASELINES.register(name.name)(name)
+    check_keywords("register_baseline", declared, DECLARED)
+
+    def decorate(method: type[T]) -> type[T]:
+        for key, value in {"name": name, **declared}.items():
+            setattr(method, key, value)
+        is_prepared = "__dataclass_fields__" in vars(method)
+        return BASELINES.register(name)(method if is_prepared else dataclass(eq=False)(method))
+
+    return decorate
 
 
 def get_baseline(name: str) -> type[Baseline]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,7 @@ def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
     return kind
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff", group="generative", draws=True, denoises=True, uses_covariates=True, uses_mask=True)
 @with_sampling_settings
 class CountsDiff(Baseline):
     """CountsDiff: integer draws by diffusion on the natural numbers.
@@ -73,13 +72,6 @@ class CountsDiff(Baseline):
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     train_kwargs: dict[str, Any] = field(default_factory=dict)
     batch_size: int = sampling(128)
-
-    name: ClassVar[str] = "countsdiff"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
-    draws: ClassVar[bool] = True
-    denoises: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         self._categorical, continuous = kinds(cells.covariates)
@@ -143,8 +135,7 @@ class CountsDiff(Baseline):
         return AnnData(cells.counts, obs=obs, var=pd.DataFrame(index=self.genes), layers=layers)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff_mean", draws=False)
 class CountsDiffMean(CountsDiff):
     """CountsDiff: the conditional mean in one pass of the network, without sampling.
 
@@ -159,12 +150,8 @@ class CountsDiffMean(CountsDiff):
     n_steps: int = sampling(1)
     final: str = sampling("mean")
 
-    name: ClassVar[str] = "countsdiff_mean"
-    draws: ClassVar[bool] = False
 
-
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff_paper")
 class CountsDiffPaper(CountsDiff):
     """CountsDiff as in the paper: gene-token transformer, not scaled by depth, RePaint with noised observed counts.
 
@@ -183,11 +170,8 @@ class CountsDiffPaper(CountsDiff):
     n_steps: int = sampling(19)
     n_resamples: int = sampling(3)
 
-    name: ClassVar[str] = "countsdiff_paper"
 
-
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("blackout", uses_covariates=False)
 class Blackout(CountsDiffPaper):
     """Blackout diffusion: the paper's network on the discrete Fisher schedule, no attrition, no guidance.
 
@@ -211,6 +195,3 @@ class Blackout(CountsDiffPaper):
     schedule: str = "blackout"
     guidance: float = sampling(0.0)
     attrition: float = sampling(0.0)
-
-    name: ClassVar[str] = "blackout"
-    uses_covariates: ClassVar[bool] = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from scvi.distributions import ZeroInflatedNegativeBinomial
@@ -62,8 +60,7 @@ class _DCANetwork(Network):
         return self.log_mean(h).clamp(log_least, log_most).exp()
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("dca", group="specialised")
 class DCA(TorchBaseline):
     """DCA (Eraslan et al. 2019): an auto-encoder with a zero-inflated negative-binomial likelihood.
 
@@ -100,9 +97,6 @@ class DCA(TorchBaseline):
     n_hidden: tuple[int, ...] = (64, 32, 64)
     max_epochs: int = 100
     batch_size: int = 32
-
-    name = "dca"
-    group = "specialised"
 
     def _network(self, cells: Cells) -> _DCANetwork:
         return _DCANetwork(cells, self.n_hidden)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
@@ -105,8 +103,7 @@ def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     return torch.where(observed, 0.0, softplus(-logits)).mean()
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gain", group="specialised", uses_mask=True)
 class GAIN(TorchBaseline):
     """GAIN (Yoon et al. 2018): a generator fills in, a discriminator guesses which entries were filled in.
 
@@ -154,10 +151,6 @@ class GAIN(TorchBaseline):
     max_epochs: int = 80
     hint_rate: float = 0.9
     reconstruction: float = 100.0
-
-    name = "gain"
-    group = "specialised"
-    uses_mask = True
 
     def _network(self, cells: Cells) -> _GainNetwork:
         if not 0 <= self.hint_rate <= 1:

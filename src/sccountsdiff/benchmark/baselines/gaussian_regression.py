@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -163,8 +162,7 @@ def fit_factors(
     return loadings, noise
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gaussian_regression", group="specialised", draws=True, uses_covariates=True, uses_mask=True)
 class GaussianRegression(Baseline):
     """Expectation given the observed genes, under a normal distribution of square roots (or logs) of counts.
 
@@ -212,12 +210,6 @@ class GaussianRegression(Baseline):
     transform: Literal["sqrt", "log"] = "sqrt"
     pseudo_count: float = PSEUDO_COUNT
     batch_size: int = 1024
-
-    name = "gaussian_regression"
-    group = "specialised"
-    draws = True
-    uses_covariates = True
-    uses_mask = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         for setting in ("n_factors", "n_rounds", "batch_size"):

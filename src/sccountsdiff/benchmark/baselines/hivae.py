@@ -245,8 +245,7 @@ class HIVAE(TorchBaseline):
         return network.draw(network.parameters_of(z, s), generator)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("hivae_poisson")
 class HIVAEPoisson(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Poisson likelihoods of counts + 1.
 
@@ -264,12 +263,10 @@ class HIVAEPoisson(HIVAE):
     (3, 40, 6)
     """
 
-    name = "hivae_poisson"
     _network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("hivae_gaussian")
 class HIVAEGaussian(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Gaussian likelihoods of counts.
 
@@ -286,7 +283,6 @@ class HIVAEGaussian(HIVAE):
     (3, 40, 6)
     """
 
-    name = "hivae_gaussian"
     _network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
 
 

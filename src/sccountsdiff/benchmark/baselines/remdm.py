@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -99,8 +98,7 @@ class ReMDMNetwork(Network):
         return log_law
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("remdm", group="generative", draws=True, uses_covariates=True, uses_mask=True)
 class ReMDM(TorchBaseline):
     """ReMDM (Wang et al. 2025): masked diffusion with a class for each count, and remasking in sampling.
 
@@ -175,12 +173,6 @@ class ReMDM(TorchBaseline):
     n_resamples: int = sampling(1)
     max_epochs: int = 50
     ema_decay: float | None = 0.99
-
-    name = "remdm"
-    group = "generative"
-    draws = True
-    uses_covariates = True
-    uses_mask = True
 
     def __post_init__(self) -> None:
         one_of("remasking", self.remasking, get_args(Remasking))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +20,7 @@ from sccountsdiff.checks import one_of
 CLS_VALUE = -2.0  # what the released model has in place of a value of <cls>
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scgpt")
 class SCGPT(MaskedAutoEncoder):
     """scGPT from scratch: a transformer over genes and their values predicts the values that are hidden.
 
@@ -73,8 +72,6 @@ class SCGPT(MaskedAutoEncoder):
     n_tokens: int = 128
     value_style: Literal["continuous", "scaling"] = "scaling"
 
-    name = "scgpt"
-
     def _network(self, cells: Cells) -> Network:
         transformer = SCGPTTransformer(
             1 + cells.counts.shape[1],
@@ -94,8 +91,7 @@ class SCGPT(MaskedAutoEncoder):
         return torch.where(observed.any(dim=1, keepdim=True), counts, values.gene_mean)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scgpt_pretrained", needs_weights=True)
 class SCGPTPretrained(SCGPT):
     """scGPT from released weights, as they are or fine-tuned on the training cells.
 
@@ -140,9 +136,6 @@ class SCGPTPretrained(SCGPT):
     max_epochs: int = 0
     batch_size: int = 32
     lr: float = 1e-4
-
-    name = "scgpt_pretrained"
-    needs_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

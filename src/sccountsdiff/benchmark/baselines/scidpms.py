@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -105,8 +104,7 @@ class ScIDPMsNetwork(Network):
         return torch.where(targets, (guess - velocity) ** 2, 0.0).sum() / targets.sum().clamp_min(1)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scidpms", group="specialised", draws=True, uses_mask=True)
 class ScIDPMs(TorchBaseline):
     """scIDPMs (Zhang et al. 2024): Gaussian diffusion of the missing entries, conditional on the observed ones.
 
@@ -177,11 +175,6 @@ class ScIDPMs(TorchBaseline):
     batch_size: int = 64
     lr: float = 2e-3
     ema_decay: float | None = 0.99
-
-    name = "scidpms"
-    group = "specialised"
-    draws = True
-    uses_mask = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_steps <= self.n_levels:

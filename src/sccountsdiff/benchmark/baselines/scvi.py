@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from sccountsdiff.benchmark.seeding import global_seed
 logger = logging.getLogger("sccountsdiff")
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scvi", group="specialised", draws=True, denoises=True, uses_covariates=True)
 class SCVIBaseline(Baseline):
     """scVI (Lopez et al. 2018) of scvi-tools, its proportions brought to the observed depth of each cell.
 
@@ -73,12 +72,6 @@ class SCVIBaseline(Baseline):
     pseudo_count: float = sampling(PSEUDO_COUNT)
     batch_size: int = 128
     train_kwargs: dict[str, Any] = field(default_factory=dict)
-
-    name = "scvi"
-    group = "specialised"
-    draws = True
-    denoises = True
-    uses_covariates = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         cells = cells[cells.counts.sum(axis=1) > 0]  # an empty cell has no log depth
@@ -144,8 +137,7 @@ class SCVIBaseline(Baseline):
         return AnnData(counts.astype(np.float32), obs=obs, var=pd.DataFrame(index=self.genes))
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scvi_refined")
 class SCVIRefined(SCVIBaseline):
     """scVI that encodes each cell five times, with its own expectations in place of the hidden entries.
 
@@ -160,5 +152,3 @@ class SCVIRefined(SCVIBaseline):
     """
 
     n_rounds: int = sampling(5)
-
-    name = "scvi_refined"

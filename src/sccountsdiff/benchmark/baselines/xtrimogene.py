@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,8 +12,7 @@ from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("xtrimogene")
 class XTrimoGene(MaskedAutoEncoder):
     """xTrimoGene: a masked auto-encoder that encodes only expressed genes and decodes all of them.
 
@@ -73,8 +70,6 @@ class XTrimoGene(MaskedAutoEncoder):
     n_bins: int = 100
     dropout: float = 0.0
     max_steps: int | None = 700
-
-    name = "xtrimogene"
 
     def _network(self, cells: Cells) -> Network:
         encoder = Encoder(cells.counts.shape[1], self.n_hidden, self.n_heads, self.n_layers, self.n_bins, self.dropout)
