@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 
@@ -57,14 +58,14 @@ class HidingNetwork(Network):
     ----------
     values
         From counts to values and back.
-    hidden_shares
-        Shares of the observed entries that are hidden in training.
+    settings
+        Those of the method; shares of the observed entries that are hidden in training are among them.
     """
 
-    def __init__(self, values: LogValues, hidden_shares: tuple[float, ...]):
+    def __init__(self, values: LogValues, settings: MaskedAutoEncoder):
         super().__init__()
         self.values = values
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        self.register_buffer("hidden_shares", torch.tensor(settings.hidden_shares))
 
     @abstractmethod
     def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,3 +135,15 @@ def pack(wanted: Tensor, n_max: int | None = None) -> tuple[Tensor, Tensor]:
         rank = rank + 0.5 * torch.rand_like(rank)
     index = rank.argsort(dim=1, descending=True, stable=True)[:, :longest]
     return index, wanted.gather(1, index)
+
+
+def split_heads(qkv: Tensor, n_heads: int) -> Iterator[Tensor]:
+    """Queries, keys and values of each head, (cells, heads, tokens, width), from all of them side by side.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [part.shape for part in split_heads(torch.zeros(5, 7, 12), n_heads=2)]
+    [torch.Size([5, 2, 7, 2]), torch.Size([5, 2, 7, 2]), torch.Size([5, 2, 7, 2])]
+    """
+    return (part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
