@@ -153,12 +153,7 @@ class Baseline(ABC):
         return self
 
     def impute(
-        self,
-        test: AnnData,
-        sites: np.ndarray,
-        n_samples: int = 1,
-        seed: int = 0,
-        observed: np.ndarray | None = None,
+        self, test: AnnData, sites: np.ndarray, n_samples: int = 1, seed: int = 0, observed: np.ndarray | None = None
     ) -> np.ndarray:
         """Fill in the entries of ``test`` at ``sites``.
 
@@ -395,12 +390,8 @@ def list_methods() -> pd.DataFrame:
     >>> list_methods().loc["conditional_mean", ["group", "summary"]].tolist()
     ['naive', 'Mean of the gene over the training cells with the same covariates.']
     """
-    rows = {
-        name: {
-            **{key: getattr(BASELINES[name], key) for key in DECLARED},
-            "summary": (BASELINES[name].__doc__ or "").strip().split("\n")[0],
-        }
-        for name in BASELINES
-    }
+    methods = {name: BASELINES[name] for name in BASELINES}
+    rows = {name: {key: getattr(method, key) for key in DECLARED} for name, method in methods.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+    table["summary"] = [(method.__doc__ or "").strip().split("\n")[0] for method in methods.values()]
     return table.sort_values("group", key=lambda group: group.map(get_args(MethodGroup).index), kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -18,6 +19,11 @@ from sccountsdiff.model.settings import setting_fields
 
 SETTINGS = {setting.name: setting for setting in setting_fields()}
 """The settings of sampling, each of which is a setting of the method."""
+
+NETWORK_SETTINGS = ("backbone", "schedule", "head", "observed_training")
+
+TOLERANT = {"unseen_to_null": True, "silent": True}
+"""Cells with a category that was not seen in training are answered without covariates."""
 
 
 def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
@@ -85,48 +91,26 @@ class CountsDiff(Baseline):
                 continuous_covariate_keys=continuous,
                 mask_layer="observed" if self._has_gaps else None,
             )
-            self.model = CountsDiffImputer(
-                adata,
-                backbone=self.backbone,
-                schedule=self.schedule,
-                head=self.head,
-                observed_training=self.observed_training,
-                **self.model_kwargs,
-            )
-            self.model.train(
-                self.max_epochs,
-                **{"enable_progress_bar": False, "logger": False, **self.train_kwargs},
-            )
+            self.model = CountsDiffImputer(adata, **self._settings(NETWORK_SETTINGS), **self.model_kwargs)
+            self.model.train(self.max_epochs, **{"enable_progress_bar": False, "logger": False, **self.train_kwargs})
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         if not self._has_gaps and not (cells.observed | sites).all():
             raise ValueError("Some entries are missing, but none were in training; give observed to fit() as well.")
+        adata = self._adata(cells, cells.observed | sites)
+        settings = self._settings(("batch_size", *SETTINGS)) | {"sites": sites, "n_samples": n_samples, "seed": seed}
         with quiet():
-            draws = self.model.impute(
-                self._adata(cells, cells.observed | sites),
-                sites=sites,
-                n_samples=n_samples,
-                return_mean=False,
-                key_added=None,
-                unseen_to_null=True,
-                batch_size=self.batch_size,
-                seed=seed,
-                silent=True,
-                **{name: getattr(self, name) for name in SETTINGS},
-            )
+            draws = self.model.impute(adata, return_mean=False, key_added=None, **settings, **TOLERANT)
         return draws if n_samples > 1 else draws[0]
 
     def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
+        adata, settings = self._adata(cells, cells.observed), self._settings(("batch_size", "guidance"))
         with quiet():
-            complete = self.model.denoise(
-                self._adata(cells, cells.observed),
-                depth=1 / share,
-                guidance=self.guidance,
-                unseen_to_null=True,
-                batch_size=self.batch_size,
-                silent=True,
-            )
+            complete = self.model.denoise(adata, depth=1 / share, **settings, **TOLERANT)
         return (complete - cells.counts) * (share / (1 - share))
+
+    def _settings(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
 
     def _adata(self, cells: Cells, present: np.ndarray) -> AnnData:
         """Cells as the model reads them; what is not ``present`` is missing and not asked for."""

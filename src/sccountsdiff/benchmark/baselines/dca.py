@@ -95,7 +95,6 @@ class DCA(TorchBaseline):
     """
 
     n_hidden: tuple[int, ...] = (64, 32, 64)
-    max_epochs: int = 100
     batch_size: int = 32
 
     def _network(self, cells: Cells) -> _DCANetwork:

@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
-from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, Objective, TorchBaseline
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, Objective, TorchBaseline, mlp
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 NOISE = 0.01
@@ -22,20 +22,15 @@ class _GainNetwork(Network):
     ----------
     values
         From counts to values, 0 to 1 in most cells, and back.
-    n_hidden
-        Width of both networks.
-    hint_rate
-        Probability that the discriminator is told of an observed entry that it is observed.
-    reconstruction
-        Weight of the generator's squared error at observed entries.
+    settings
+        Width of both networks, probability that the discriminator is told of an observed entry that it is observed, and
+        weight of the generator's squared error at observed entries.
     """
 
-    def __init__(self, values: LogValues, n_hidden: int, hint_rate: float, reconstruction: float):
+    def __init__(self, values: LogValues, settings: GAIN):
         super().__init__()
-        self.values, self.hint_rate, self.reconstruction = values, hint_rate, reconstruction
-        n_genes = len(values.gene_mean)
-        self.generator = _three_layers(n_genes, n_hidden)
-        self.discriminator = _three_layers(n_genes, n_hidden)
+        self.values, self.hint_rate, self.reconstruction = values, settings.hint_rate, settings.reconstruction
+        self.generator, self.discriminator = (_three_layers(len(values.gene_mean), settings.n_hidden) for _ in range(2))
         with torch.no_grad():  # training starts at the mean of each gene
             self.generator[-1].bias.copy_(torch.log1p(values.gene_mean) / values.scale)
 
@@ -155,8 +150,7 @@ class GAIN(TorchBaseline):
     def _network(self, cells: Cells) -> _GainNetwork:
         if not 0 <= self.hint_rate <= 1:
             raise ValueError(f"hint_rate must be between 0 and 1, found {self.hint_rate}.")
-        n_hidden = self.n_hidden or cells.counts.shape[1]
-        return _GainNetwork(LogValues(cells, _unit_range), n_hidden, self.hint_rate, self.reconstruction)
+        return _GainNetwork(LogValues(cells, _unit_range), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         values = self.network.values
@@ -172,15 +166,9 @@ def _unit_range(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return torch.zeros(()), highest, highest
 
 
-def _three_layers(n_genes: int, n_hidden: int) -> nn.Sequential:
-    """From values and mask, or values and hints, to one number for each gene."""
-    network = nn.Sequential(
-        nn.Linear(2 * n_genes, n_hidden),
-        nn.ReLU(),
-        nn.Linear(n_hidden, n_hidden),
-        nn.ReLU(),
-        nn.Linear(n_hidden, n_genes),
-    )
+def _three_layers(n_genes: int, n_hidden: int | None) -> nn.Sequential:
+    """From values and mask, or values and hints, to one number for each gene; by default as wide as there are genes."""
+    network = mlp(2 * n_genes, n_hidden or n_genes, n_hidden or n_genes, n_genes)
     for layer in network[::2]:
         nn.init.xavier_normal_(layer.weight)
         nn.init.zeros_(layer.bias)

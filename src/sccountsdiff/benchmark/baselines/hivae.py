@@ -14,7 +14,7 @@ from torch.nn.functional import gumbel_softmax, one_hot, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
-from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline, mlp
 
 LEAST = 1e-4  # least rate and least variance, relative to those of the gene
 
@@ -36,11 +36,11 @@ class _HIVAENetwork(Network):
             mean, sd = _gene_moments(values, cells.observed)
             self.register_buffer(f"{name}_mean", mean)
             self.register_buffer(f"{name}_sd", sd)
-        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, settings.temperature
-        self.component = _mlp(n_genes, n_hidden, n_components)
-        self.latent = _mlp(n_genes + n_components, n_hidden, 2 * n_latent)
+        self.temperature = settings.temperature
+        self.component = mlp(n_genes, n_hidden, n_components)
+        self.latent = mlp(n_genes + n_components, n_hidden, 2 * n_latent)
         self.prior_mean = nn.Linear(n_components, n_latent, bias=False)
-        self.decoder = _mlp(n_latent, n_hidden, n_genes * n_gene_latent)
+        self.decoder = mlp(n_latent, n_hidden, n_genes * n_gene_latent)
         # The layer of each gene reads the gene's own numbers and the component.
         self.gene_weight = nn.Parameter(torch.randn(n_genes, n_gene_latent, self.n_parameters) / n_gene_latent**0.5)
         self.gene_bias = nn.Linear(n_components, n_genes * self.n_parameters)
@@ -82,10 +82,9 @@ class _HIVAENetwork(Network):
 
     def parameters_of(self, z: Tensor, s: Tensor) -> Tensor:
         """Unconstrained parameters of the likelihood of each entry, (cells, genes, parameters)."""
-        y = self.decoder(z).unflatten(1, (-1, self.n_gene_latent))
-        return torch.einsum("cgy,gyp->cgp", y, self.gene_weight) + self.gene_bias(s).unflatten(
-            1, (-1, self.n_parameters)
-        )
+        y = self.decoder(z).unflatten(1, self.gene_weight.shape[:2])
+        bias = self.gene_bias(s).unflatten(1, (-1, self.n_parameters))
+        return torch.einsum("cgy,gyp->cgp", y, self.gene_weight) + bias
 
     def _input(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Standard scores of log counts; 0, which is the mean of the gene, where it is not observed."""
@@ -237,7 +236,7 @@ class HIVAE(TorchBaseline):
             component = logits.argmax(dim=1)
         else:
             component = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
-        s = one_hot(component, network.n_components).float()
+        s = one_hot(component, logits.shape[1]).float()
         mean, log_var = network.latent_posterior(batch.counts, batch.observed, s)
         if self._single:
             return network.expected(network.parameters_of(mean, s))
@@ -263,7 +262,7 @@ class HIVAEPoisson(HIVAE):
     (3, 40, 6)
     """
 
-    _network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
+    _network_class = _PoissonNetwork
 
 
 @register_baseline("hivae_gaussian")
@@ -283,11 +282,7 @@ class HIVAEGaussian(HIVAE):
     (3, 40, 6)
     """
 
-    _network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
-
-
-def _mlp(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(n_in, n_hidden), nn.ReLU(), nn.Linear(n_hidden, n_out))
+    _network_class = _GaussianNetwork
 
 
 def _gene_moments(values: np.ndarray, observed: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,7 @@ from sccountsdiff.checks import whole_number
 
 
 def aggregation(
-    counts: np.ndarray,
-    depth: np.ndarray,
-    n_neighbors: int = 32,
-    n_pca: int = 10,
-    dither: float = 0.03,
-    seed: int = 0,
+    counts: np.ndarray, depth: np.ndarray, n_neighbors: int = 32, n_pca: int = 10, dither: float = 0.03, seed: int = 0
 ) -> sparse.csr_matrix:
     """Which cells are added up to smooth each cell.
 

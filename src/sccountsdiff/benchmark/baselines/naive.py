@@ -51,10 +51,8 @@ class ConditionalMean(Baseline):
     def _fit(self, cells: Cells, seed: int) -> None:
         combinations = _combinations(cells.covariates)
         self._rows = {combination: row for row, combination in enumerate(combinations.unique())}
-        row_of_cell = combinations.map(self._rows).to_numpy()
-        members = sparse.csr_matrix(
-            (np.ones(len(cells)), (row_of_cell, np.arange(len(cells))))
-        )  # (combinations, cells)
+        rows, columns = combinations.map(self._rows).to_numpy(), np.arange(len(cells))
+        members = sparse.csr_matrix((np.ones(len(cells)), (rows, columns)))  # (combinations, cells)
         n_observed = members @ cells.observed
         overall = cells.gene_means()
         means = np.divide(members @ cells.counts, n_observed, out=overall + 0 * n_observed, where=n_observed > 0)

@@ -187,25 +187,16 @@ class ReMDM(TorchBaseline):
 
     def _network(self, cells: Cells) -> ReMDMNetwork:
         classes = CountClasses(cells, self.quantile, self.max_classes)
-        codes = np.where(cells.observed, np.round(cells.counts).clip(max=classes.last), len(classes)).astype(int)
-        flat = codes + (len(classes) + 1) * np.arange(codes.shape[1])
-        numbers = np.bincount(flat.ravel(), minlength=(len(classes) + 1) * codes.shape[1])
-        # The last column counts the entries that are not observed.
-        numbers = numbers.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)
+        codes = np.round(cells.counts).clip(max=classes.last).astype(int)
+        codes_of_genes = (codes[seen, gene] for gene, seen in enumerate(cells.observed.T))
+        numbers = np.stack([np.bincount(known, minlength=len(classes)) for known in codes_of_genes]) + 1 / len(classes)
         frequencies = torch.as_tensor(numbers / numbers.sum(axis=1, keepdims=True), dtype=torch.float32)
         return ReMDMNetwork(classes, frequencies, self.coder.embedding(self.n_hidden), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network
-        codes = sample_masked(
-            network.guided(batch, self.guidance),
-            reverse_walk(self.n_steps, n_resamples=self.n_resamples),
-            network.classes.encode(batch.counts),
-            batch.observed,
-            sites,
-            remasking=self.remasking,
-            eta=self.eta,
-            known=self.known,
-            generator=generator,
-        )
+        law, codes = network.guided(batch, self.guidance), network.classes.encode(batch.counts)
+        walk = reverse_walk(self.n_steps, n_resamples=self.n_resamples)
+        settings = {name: getattr(self, name) for name in ("remasking", "eta", "known")}
+        codes = sample_masked(law, walk, codes, batch.observed, sites, **settings, generator=generator)
         return network.classes.decode(codes.clamp_min(0), generator)

@@ -79,9 +79,8 @@ class ScIDPMsNetwork(Network):
         n_genes = x.shape[1]
         channels = torch.stack([x * targets, values * observed, targets.float(), observed.float()], dim=1)
         channels = pad(channels, (0, len(self.encoder) * self.group_size - n_genes))
-        channels = (
-            channels.unflatten(2, (-1, self.group_size)).permute(2, 0, 1, 3).flatten(2)
-        )  # (groups, cells, inputs)
+        # (groups, cells, inputs)
+        channels = channels.unflatten(2, (-1, self.group_size)).permute(2, 0, 1, 3).flatten(2)
         h = (torch.bmm(channels, self.encoder) + self.encoder_bias[:, None]).relu().transpose(0, 1)
         time = self.time(level / (len(self.shares) - 1))
         total = torch.zeros_like(h)
@@ -198,11 +197,8 @@ class ScIDPMs(TorchBaseline):
             levels = torch.full((len(batch),), level, device=x.device)
             return network(x, levels, values, batch.observed, sites)
 
-        imputations = [
-            draw(velocity, network.shares, sites.shape, self.n_steps, self.eta, generator)
-            for _ in range(self.n_imputations)
-        ]
-        median = torch.stack(imputations).median(dim=0).values
+        impute = lambda: draw(velocity, network.shares, sites.shape, self.n_steps, self.eta, generator)
+        median = torch.stack([impute() for _ in range(self.n_imputations)]).median(dim=0).values
         return network.values.decode(median, batch.counts, batch.observed)
 
 

@@ -112,14 +112,9 @@ class SCVIBaseline(Baseline):
     def _expected(self, adata: AnnData, counts: np.ndarray, observed: np.ndarray, n_draws: int) -> Iterator[np.ndarray]:
         """Expected counts at the depth of each cell, (draws of the latent cell, cells, genes), for blocks of cells."""
         for block in blocks(len(counts), 256):
+            cells = np.arange(block.start, block.stop)
             proportions = self.model.get_normalized_expression(
-                adata,
-                indices=np.arange(block.start, block.stop),
-                n_samples=n_draws,
-                library_size=1,
-                return_mean=False,
-                return_numpy=True,
-                silent=True,
+                adata, cells, n_samples=n_draws, library_size=1, return_mean=False, return_numpy=True, silent=True
             )
             means = self._mean_depth * proportions.reshape(n_draws, -1, counts.shape[1])
             depths = [depth_factor(counts[block], observed[block], mean, self.pseudo_count) for mean in means]
