@@ -186,9 +186,7 @@ class Baseline(ABC):
         truth = read_counts(test, self.layer, "test", hidden=sites)
         observed = self._used_mask(observed, test.shape) & ~sites
         cells = Cells(np.where(observed, truth, 0), observed, self._used_covariates(test, "test"))
-        answer = self._impute(cells, sites, n_samples, seed)
-
-        answer = np.array(answer, dtype=truth.dtype)
+        answer = np.array(self._impute(cells, sites, n_samples, seed), dtype=truth.dtype)
         self._check_shape(answer, truth.shape if n_samples == 1 else (n_samples, *truth.shape))
         np.copyto(answer, truth, where=~sites)
         return self._checked_values(answer)
@@ -285,12 +283,10 @@ class Baseline(ABC):
         return np.ones(shape, dtype=bool) if observed is None or not self.uses_mask else observed.copy()
 
     def _used_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
-        missing = [key for key in self.covariates if key not in adata.obs]
-        if missing:
+        if missing := [key for key in self.covariates if key not in adata.obs]:
             raise KeyError(f"Covariates {missing} are not columns of {argument}.obs; found {list(adata.obs.columns)}.")
         table = adata.obs[list(self.covariates) if self.uses_covariates else []]
-        empty = [key for key in table if table[key].isna().any()]
-        if empty:
+        if empty := [key for key in table if table[key].isna().any()]:
             raise ValueError(f"Covariates {empty} of {argument}.obs have missing values; name or drop those cells.")
         return table.copy()
 

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from scvi.distributions import ZeroInflatedNegativeBinomial
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import batch_depth
@@ -44,7 +43,7 @@ class _DCANetwork(Network):
         """Minus the log-likelihood of all entries, zeros included, per entry."""
         h = self.encode(batch)
         depth = self.values.depth(batch.counts, batch.observed)
-        dispersion = softplus(self.raw_dispersion(h)).clamp(*DISPERSION_RANGE)
+        dispersion = nn.functional.softplus(self.raw_dispersion(h)).clamp(*DISPERSION_RANGE)
         law = ZeroInflatedNegativeBinomial(
             mu=self.profile(h) * depth, theta=dispersion, zi_logits=self.zero_logits(h), validate_args=False
         )

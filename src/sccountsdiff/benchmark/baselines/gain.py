@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
@@ -83,7 +82,7 @@ def discriminator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     >>> round(discriminator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # log 2
     0.6931
     """
-    return binary_cross_entropy_with_logits(logits, observed.float())
+    return nn.functional.binary_cross_entropy_with_logits(logits, observed.float())
 
 
 def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
@@ -95,7 +94,7 @@ def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     >>> round(generator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # half of log 2
     0.3466
     """
-    return torch.where(observed, 0.0, softplus(-logits)).mean()
+    return torch.where(observed, 0.0, nn.functional.softplus(-logits)).mean()
 
 
 @register_baseline("gain", group="specialised", uses_mask=True)

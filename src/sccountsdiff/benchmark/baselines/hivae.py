@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gumbel_softmax, one_hot, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
@@ -65,7 +64,7 @@ class _HIVAENetwork(Network):
     def elbo(self, counts: Tensor, observed: Tensor, shown: Tensor) -> Tensor:
         """Evidence lower bound of the observed entries of each cell, of which the encoder sees those shown, by one draw; (cells,)."""
         logits = self.component_logits(counts, shown)
-        s = gumbel_softmax(logits, self.temperature, hard=not self.training)
+        s = nn.functional.gumbel_softmax(logits, self.temperature, hard=not self.training)
         mean, log_var = self.latent_posterior(counts, shown, s)
         z = mean + torch.randn_like(mean) * (log_var / 2).exp()
         fit = torch.where(observed, self.log_likelihood(counts, self.parameters_of(z, s)), 0.0).sum(dim=1)
@@ -98,7 +97,7 @@ class _PoissonNetwork(_HIVAENetwork):
 
     def rate(self, parameters: Tensor) -> Tensor:
         """Rate of counts + 1, which is the mean of the gene where the parameter is 0."""
-        return (softplus(parameters[..., 0]) / math.log(2) + LEAST) * (self.count_mean + 1)
+        return (nn.functional.softplus(parameters[..., 0]) / math.log(2) + LEAST) * (self.count_mean + 1)
 
     def log_likelihood(self, counts: Tensor, parameters: Tensor) -> Tensor:
         """Poisson."""
@@ -122,7 +121,7 @@ class _GaussianNetwork(_HIVAENetwork):
     def moments(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of counts."""
         mean, raw_variance = parameters.unbind(dim=-1)
-        return self.count_mean + self.count_sd * mean, self.count_sd**2 * (softplus(raw_variance) + LEAST)
+        return self.count_mean + self.count_sd * mean, self.count_sd**2 * (nn.functional.softplus(raw_variance) + LEAST)
 
     def log_likelihood(self, counts: Tensor, parameters: Tensor) -> Tensor:
         """Gaussian."""
@@ -220,10 +219,6 @@ class HIVAE(TorchBaseline):
     group = "specialised"
     draws = True
     uses_mask = True
-    _network_class: ClassVar[type[_HIVAENetwork]]
-
-    def _network(self, cells: Cells) -> _HIVAENetwork:
-        return self._network_class(cells, self)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         self._single = n_samples == 1
@@ -236,7 +231,7 @@ class HIVAE(TorchBaseline):
             component = logits.argmax(dim=1)
         else:
             component = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
-        s = one_hot(component, logits.shape[1]).float()
+        s = nn.functional.one_hot(component, logits.shape[1]).float()
         mean, log_var = network.latent_posterior(batch.counts, batch.observed, s)
         if self._single:
             return network.expected(network.parameters_of(mean, s))
@@ -262,7 +257,8 @@ class HIVAEPoisson(HIVAE):
     (3, 40, 6)
     """
 
-    _network_class = _PoissonNetwork
+    def _network(self, cells: Cells) -> _HIVAENetwork:
+        return _PoissonNetwork(cells, self)
 
 
 @register_baseline("hivae_gaussian")
@@ -282,7 +278,8 @@ class HIVAEGaussian(HIVAE):
     (3, 40, 6)
     """
 
-    _network_class = _GaussianNetwork
+    def _network(self, cells: Cells) -> _HIVAENetwork:
+        return _GaussianNetwork(cells, self)
 
 
 def _gene_moments(values: np.ndarray, observed: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
@@ -42,13 +40,10 @@ class MaskedAutoEncoder(TorchBaseline):
         if not self.hidden_shares or not all(0 < share < 1 for share in self.hidden_shares):
             raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
 
-    def _train(self, cells: Cells, seed: int) -> None:
-        limited = copy(self)  # trains the same network; the setting stays what the user gave
-        if self.max_steps is not None:
-            n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
-            limited.max_epochs = min(self.max_epochs, n_epochs)
-        TorchBaseline._train(limited, cells, seed)
-        self.history = limited.history
+    def _n_epochs(self, n_cells: int) -> int:
+        if self.max_steps is None:
+            return self.max_epochs
+        return min(self.max_epochs, math.ceil(self.max_steps * self.batch_size / n_cells))
 
 
 class HidingNetwork(Network):

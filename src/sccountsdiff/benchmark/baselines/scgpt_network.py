@@ -134,12 +134,10 @@ class Checkpoint:
     def read(cls, folder: str | Path) -> Checkpoint:
         """Read and check a folder."""
         folder = Path(folder)
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
+        if missing := [name for name in FILES if not (folder / name).is_file()]:
             raise FileNotFoundError(f"{folder} is not a folder with a checkpoint of scGPT: {missing} not found.")
         settings = json.loads((folder / "args.json").read_text())
-        missing = [key for key in (*SIZES, "n_bins", "pad_value") if key not in settings]
-        if missing:
+        if missing := [key for key in (*SIZES, "n_bins", "pad_value") if key not in settings]:
             raise KeyError(f"{folder / 'args.json'} lacks {missing}.")
         for key, supported in EXPECTED.items():
             if settings.get(key, supported[0]) not in supported:
@@ -160,14 +158,12 @@ class Checkpoint:
             raise KeyError(f"{self.folder / 'vocab.json'} has no {CLS} token.")
         sizes = {ours: self.settings[theirs] for theirs, ours in SIZES.items()}
         network = SCGPTTransformer(1 + len(genes), **sizes, dropout=self.settings.get("dropout", 0.0))
-        missing = sorted(network.state_dict().keys() - self.weights.keys())
-        if missing:
+        if missing := sorted(network.state_dict().keys() - self.weights.keys()):
             raise KeyError(
                 f"{self.folder / 'best_model.pt'} lacks {len(missing)} weights of {sizes}: {missing[:5]}"
                 f"{' ...' if len(missing) > 5 else ''}."
             )
-        unused = sorted(self.weights.keys() - network.state_dict().keys())
-        if unused:
+        if unused := sorted(self.weights.keys() - network.state_dict().keys()):
             logger.debug("Weights of scGPT that imputation does not need: %s.", unused)
         rows = torch.tensor([self.vocabulary.get(gene, self.vocabulary[CLS]) for gene in (CLS, *genes)])
         table = self.weights["encoder.embedding.weight"]

@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.gaussian_diffusion import add_noise, draw, signal_shares
@@ -78,7 +77,7 @@ class ScIDPMsNetwork(Network):
         """Velocity, (cells, genes), at a noise level for each cell."""
         n_genes = x.shape[1]
         channels = torch.stack([x * targets, values * observed, targets.float(), observed.float()], dim=1)
-        channels = pad(channels, (0, len(self.encoder) * self.group_size - n_genes))
+        channels = nn.functional.pad(channels, (0, len(self.encoder) * self.group_size - n_genes))
         # (groups, cells, inputs)
         channels = channels.unflatten(2, (-1, self.group_size)).permute(2, 0, 1, 3).flatten(2)
         h = (torch.bmm(channels, self.encoder) + self.encoder_bias[:, None]).relu().transpose(0, 1)

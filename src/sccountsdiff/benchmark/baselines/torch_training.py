@@ -25,6 +25,8 @@ from sccountsdiff.training import BestAverage
 
 VALIDATION = "validation_loss"
 MAX_GRADIENT_NORM = 1.0
+PLAIN = {"enable_model_summary": False, "enable_checkpointing": False, "logger": False, "num_sanity_val_steps": 0}
+"""Settings of a Lightning trainer that trains, and does nothing beside it."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,10 @@ class TorchBaseline(Baseline):
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         """Predict or draw the counts of a batch, (cells, genes), without gradients; what is not at ``sites`` is ignored."""
 
+    def _n_epochs(self, n_cells: int) -> int:
+        """Epochs at most, for this many training cells."""
+        return self.max_epochs
+
     def _fit(self, cells: Cells, seed: int) -> None:
         with global_seed(seed):
             self.coder = CovariateCoder.fit(cells.covariates)
@@ -161,15 +167,12 @@ class TorchBaseline(Baseline):
         if n_validation or self.ema_decay is not None:  # without decay the average is the weights as they are
             callbacks.append(BestAverage(decay=self.ema_decay or 0.0, monitor=VALIDATION))
         settings = {
-            "max_epochs": self.max_epochs,
+            "max_epochs": self._n_epochs(len(cells)),
             "devices": 1,  # several would start further processes, each with the script of the user
             "callbacks": callbacks,
             "enable_progress_bar": self.progress,
-            "enable_model_summary": False,
-            "enable_checkpointing": False,
-            "logger": False,
-            "num_sanity_val_steps": 0,
             "limit_val_batches": None if n_validation else 0,
+            **PLAIN,
             **self.trainer_kwargs,
         }
         loop = _Loop(self, seed)
