@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, overload
 
@@ -229,7 +229,7 @@ class Baseline(ABC):
         settings = fields(self) if is_dataclass(self) else ()
         if not any("sampling" in setting.metadata for setting in settings):
             return None
-        kept = {s.name: getattr(self, s.name) for s in settings if "sampling" not in s.metadata}
+        kept = self._settings(setting.name for setting in settings if "sampling" not in setting.metadata)
         return repr((type(self)._fit.__qualname__, self.uses_covariates, self.uses_mask, kept))
 
     def take_over(self, fitted: Baseline) -> Baseline:
@@ -239,6 +239,10 @@ class Baseline(ABC):
         settings = {setting.name for setting in fields(self)}
         self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
         return self
+
+    def _settings(self, names: Iterable[str]) -> dict[str, Any]:
+        """The values of some settings, by name."""
+        return {name: getattr(self, name) for name in names}
 
     @abstractmethod
     def _fit(self, cells: Cells, seed: int) -> None:

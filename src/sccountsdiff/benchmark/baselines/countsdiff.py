@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -21,13 +20,14 @@ SETTINGS = {setting.name: setting for setting in setting_fields()}
 """The settings of sampling, each of which is a setting of the method."""
 
 NETWORK_SETTINGS = ("backbone", "schedule", "head", "observed_training")
+"""The settings of network and training, which are arguments of the model."""
 
 TOLERANT = {"unseen_to_null": True, "silent": True}
 """Cells with a category that was not seen in training are answered without covariates."""
 
 
 def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
-    """Class decorator, below ``dataclass``: adds the settings of sampling as fields."""
+    """Class decorator, below ``register_baseline``: adds the settings of sampling as fields."""
     for name, setting in SETTINGS.items():
         kind.__annotations__[name] = setting.annotation
         setattr(kind, name, sampling(setting.default))
@@ -98,9 +98,9 @@ class CountsDiff(Baseline):
         if not self._has_gaps and not (cells.observed | sites).all():
             raise ValueError("Some entries are missing, but none were in training; give observed to fit() as well.")
         adata = self._adata(cells, cells.observed | sites)
-        settings = self._settings(("batch_size", *SETTINGS)) | {"sites": sites, "n_samples": n_samples, "seed": seed}
+        settings = {"n_samples": n_samples, "seed": seed, **self._settings(("batch_size", *SETTINGS)), **TOLERANT}
         with quiet():
-            draws = self.model.impute(adata, return_mean=False, key_added=None, **settings, **TOLERANT)
+            draws = self.model.impute(adata, sites=sites, return_mean=False, key_added=None, **settings)
         return draws if n_samples > 1 else draws[0]
 
     def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
@@ -108,9 +108,6 @@ class CountsDiff(Baseline):
         with quiet():
             complete = self.model.denoise(adata, depth=1 / share, **settings, **TOLERANT)
         return (complete - cells.counts) * (share / (1 - share))
-
-    def _settings(self, names: Iterable[str]) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names}
 
     def _adata(self, cells: Cells, present: np.ndarray) -> AnnData:
         """Cells as the model reads them; what is not ``present`` is missing and not asked for."""

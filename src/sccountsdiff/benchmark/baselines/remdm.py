@@ -188,8 +188,8 @@ class ReMDM(TorchBaseline):
     def _network(self, cells: Cells) -> ReMDMNetwork:
         classes = CountClasses(cells, self.quantile, self.max_classes)
         codes = np.round(cells.counts).clip(max=classes.last).astype(int)
-        codes_of_genes = (codes[seen, gene] for gene, seen in enumerate(cells.observed.T))
-        numbers = np.stack([np.bincount(known, minlength=len(classes)) for known in codes_of_genes]) + 1 / len(classes)
+        of_genes = (codes[seen, gene] for gene, seen in enumerate(cells.observed.T))
+        numbers = np.stack([np.bincount(of_gene, minlength=len(classes)) for of_gene in of_genes]) + 1 / len(classes)
         frequencies = torch.as_tensor(numbers / numbers.sum(axis=1, keepdims=True), dtype=torch.float32)
         return ReMDMNetwork(classes, frequencies, self.coder.embedding(self.n_hidden), self)
 
@@ -197,6 +197,6 @@ class ReMDM(TorchBaseline):
         network = self.network
         law, codes = network.guided(batch, self.guidance), network.classes.encode(batch.counts)
         walk = reverse_walk(self.n_steps, n_resamples=self.n_resamples)
-        settings = {name: getattr(self, name) for name in ("remasking", "eta", "known")}
+        settings = self._settings(("remasking", "eta", "known"))
         codes = sample_masked(law, walk, codes, batch.observed, sites, **settings, generator=generator)
         return network.classes.decode(codes.clamp_min(0), generator)

@@ -85,7 +85,7 @@ class SCVIBaseline(Baseline):
             self._adata(counts, covariates),
             categorical_covariate_keys=list(self.coder.categories),
             continuous_covariate_keys=list(self.coder.moments),
-            model_kwargs={"n_latent": self.n_latent, "n_hidden": self.n_hidden, "n_layers": self.n_layers},
+            model_kwargs=self._settings(("n_latent", "n_hidden", "n_layers")),
             train_kwargs={"max_epochs": self.max_epochs, **self.train_kwargs},
             batch_size=self.batch_size,
             seed=seed,
