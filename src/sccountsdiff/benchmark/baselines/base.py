@@ -298,7 +298,7 @@ class Baseline(ABC):
 @overload
 def register_baseline(name: type[T]) -> type[T]: ...
 @overload
-@dataclass_transform(eq_default=False, field_specifiers=(field, sampling))
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
 def register_baseline(name: str, **declared: Any) -> Callable[[type[T]], type[T]]: ...
 def register_baseline(name: str | type[T], **declared: Any) -> type[T] | Callable[[type[T]], type[T]]:
     """Class decorator: make a method known to the benchmark.
