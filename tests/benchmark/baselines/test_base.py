@@ -1,7 +1,7 @@
 """What the base class promises for every method: checks, no peeking, observed entries untouched."""
 
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import ClassVar, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -226,6 +226,12 @@ def test_registration():
     with pytest.raises(KeyError, match="did you mean 'gene_mean'"):
         get_baseline("gene_means")
     assert "dummy" not in BASELINES
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_annotations_of_settings_can_be_read(name):
+    kind = get_baseline(name)
+    assert {setting.name for setting in fields(kind)} <= set(get_type_hints(kind))
 
 
 @pytest.mark.parametrize("prepare", [lambda kind: kind, dataclass(eq=False)])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal  # noqa: F401  annotations of the settings of sampling name it
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from torch import Tensor  # noqa: F401  the same
 
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.diffusion import Attrition  # noqa: F401  the same
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.model.settings import setting_fields
 
