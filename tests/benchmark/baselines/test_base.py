@@ -1,7 +1,7 @@
 """What the base class promises for every method: checks, no peeking, observed entries untouched."""
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff.benchmark.baselines import BASELINES, Baseline, get_baseline, list_methods, register_baseline
+from sccountsdiff.benchmark.baselines.base import sampling
 
 SCVI = {"n_hidden": 8, "n_latent": 2, "max_epochs": 2, "n_posterior": 2}
 
@@ -227,11 +228,41 @@ def test_registration():
     assert "dummy" not in BASELINES
 
 
+@pytest.mark.parametrize("name", OWN)
+def test_annotations_of_settings_can_be_read(name):
+    kind = get_baseline(name)
+    assert {setting.name for setting in fields(kind)} <= set(get_type_hints(kind))
+
+
+@pytest.mark.parametrize("prepare", [lambda kind: kind, dataclass(eq=False)])
+def test_registration_with_a_name_declares_and_makes_a_dataclass(prepare, monkeypatch):
+    monkeypatch.setattr(BASELINES, "_entries", {})
+
+    @register_baseline("parent", group="generative", draws=True, uses_mask=True)
+    @prepare
+    class Parent(Dummy):
+        n_steps: int = sampling(3)
+        kwargs: dict = field(default_factory=dict)
+
+    @register_baseline("child", draws=False)
+    class Child(Parent):
+        n_steps: int = sampling(1)
+
+    assert BASELINES.names() == ["parent", "child"] and (Parent.name, Child.name) == ("parent", "child")
+    assert Parent.draws and not Child.draws and not Dummy.uses_mask
+    assert Child.uses_mask and Child.group == "generative" and not Child.denoises
+    assert (Child(value=2.0).n_steps, Child().kwargs, Parent().n_steps) == (1, {}, 3)
+    assert Child(kwargs={"a": 1}) != Child(kwargs={"a": 1})
+    assert "n_steps" not in Child().training_key
+    with pytest.raises(TypeError, match="did you mean 'uses_mask'"):
+        register_baseline("other", use_mask=True)
+
+
 SAMPLING = {
     "scvi": {"n_posterior": 4, "n_rounds": 3, "pseudo_count": 1.0},
     "countsdiff": {
         "n_steps": 3, "known": "noised", "guidance": 2.0, "attrition": 0.1, "rounding": "poisson", "final": "mean",
-        "n_resamples": 2, "batch_size": 7,
+        "jump_length": 2, "n_resamples": 2, "batch_size": 7,
     },
     "remdm": {"n_steps": 5, "remasking": "conf", "eta": 0.5, "guidance": 2.0, "known": "noised", "n_resamples": 2},
     "scidpms": {"n_steps": 5, "eta": 1.0, "n_imputations": 3},

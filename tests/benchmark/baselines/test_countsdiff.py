@@ -73,12 +73,8 @@ def test_unseen_categories_are_imputed_without_covariates(cells, sites, method):
 
 def test_settings_of_the_paper():
     paper, blackout = CountsDiffPaper(), Blackout()
-    assert (paper.backbone, paper.head, paper.observed_training, paper.known) == (
-        "transformer",
-        "softplus",
-        False,
-        "noised",
-    )
+    assert (paper.backbone, paper.head, paper.observed_training) == ("transformer", "softplus", False)
+    assert paper.known is None, "which is 'noised' for a model that is not trained on observed counts"
     assert (paper.n_steps, paper.n_resamples, paper.attrition, paper.guidance) == (19, 3, 0.005, 1)
     assert (blackout.schedule, blackout.attrition, blackout.guidance) == ("blackout", 0, 0)
     assert not blackout.uses_covariates

@@ -41,7 +41,7 @@ def released(tmp_path):
     network = SCGPTTransformer(10, *SIZES.values())
     for weight in network.parameters():
         nn.init.normal_(weight, std=0.5)
-    nn.init.constant_(network.decoder["fc"][4].bias, 25.0)  # answers among the bins
+    nn.init.constant_(network.decoder.fc[4].bias, 25.0)  # answers among the bins
     standard = network.state_dict()
     fused = {name.replace("in_proj_", "Wqkv."): weight for name, weight in standard.items()}
     fused["mvc_decoder.W.weight"] = torch.zeros(16, 16)

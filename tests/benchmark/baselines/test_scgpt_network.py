@@ -22,7 +22,7 @@ def released(tmp_path):
     network = SCGPTTransformer(10, *SIZES.values())
     for weight in network.parameters():
         nn.init.normal_(weight, std=0.5)
-    nn.init.constant_(network.decoder["fc"][4].bias, 25.0)  # answers among the bins
+    nn.init.constant_(network.decoder.fc[4].bias, 25.0)  # answers among the bins
     standard = network.state_dict()
     fused = {name.replace("in_proj_", "Wqkv."): weight for name, weight in standard.items()}
     fused["mvc_decoder.W.weight"] = torch.zeros(16, 16)
@@ -61,7 +61,7 @@ def test_layers_are_those_of_torch_where_nothing_is_hidden():
     genes, values = torch.arange(6).expand(3, 6), torch.rand(3, 6)
     h = standard(network.encoder(genes) + network.value_encoder(values[..., None]))
     answer = network(genes, values, torch.ones(3, 6, dtype=torch.bool))
-    torch.testing.assert_close(answer, network.decoder["fc"](h).squeeze(-1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(answer, network.decoder.fc(h).squeeze(-1), rtol=1e-4, atol=1e-5)
 
 
 def test_a_hidden_gene_is_predicted_as_in_the_original():
@@ -76,7 +76,7 @@ def test_a_hidden_gene_is_predicted_as_in_the_original():
     mixed = (q[2] @ k.T / 6**0.5).softmax(dim=-1) @ v
     token = layer.norm1(h[2] + mixed)
     token = layer.norm2(token + layer.linear2(layer.linear1(token).relu()))
-    torch.testing.assert_close(network(genes, values, observed)[0, 2], network.decoder["fc"](token)[0])
+    torch.testing.assert_close(network(genes, values, observed)[0, 2], network.decoder.fc(token)[0])
 
 
 @pytest.mark.parametrize("names", ["fused", "standard", "wrapped"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
@@ -107,8 +105,7 @@ def _moments_of_positive(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt(np.divide(squares, n - 1, out=np.full_like(n, np.nan), where=n > 1))
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("alra", group="specialised", denoises=True)
 class ALRA(JointBaseline):
     """ALRA (Linderman et al. 2022): low-rank approximation of log counts, thresholded gene by gene.
 
@@ -144,10 +141,6 @@ class ALRA(JointBaseline):
 
     rank: int | None = None
     quantile: float = 0.001
-
-    name = "alra"
-    group = "specialised"
-    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         if self.rank is not None and not 1 <= self.rank <= cells.counts.shape[1]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args, overload
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from anndata import AnnData
 
 from sccountsdiff.benchmark.baselines.cells import Cells, boolean_matrix, read_counts
 from sccountsdiff.benchmark.optional import missing_packages
+from sccountsdiff.checks import check_keywords
 from sccountsdiff.registry import Registry
 
 MethodGroup = Literal["naive", "specialised", "generative"]
@@ -20,6 +21,8 @@ MethodGroup = Literal["naive", "specialised", "generative"]
 
 DECLARED = ("group", "draws", "denoises", "uses_covariates", "uses_mask", "requires", "needs_weights")
 """What a method says about itself, in the order of the table of methods."""
+
+T = TypeVar("T", bound="Baseline")
 
 BASELINES: Registry[type[Baseline]] = Registry("imputation method")
 
@@ -150,12 +153,7 @@ class Baseline(ABC):
         return self
 
     def impute(
-        self,
-        test: AnnData,
-        sites: np.ndarray,
-        n_samples: int = 1,
-        seed: int = 0,
-        observed: np.ndarray | None = None,
+        self, test: AnnData, sites: np.ndarray, n_samples: int = 1, seed: int = 0, observed: np.ndarray | None = None
     ) -> np.ndarray:
         """Fill in the entries of ``test`` at ``sites``.
 
@@ -188,9 +186,7 @@ class Baseline(ABC):
         truth = read_counts(test, self.layer, "test", hidden=sites)
         observed = self._used_mask(observed, test.shape) & ~sites
         cells = Cells(np.where(observed, truth, 0), observed, self._used_covariates(test, "test"))
-        answer = self._impute(cells, sites, n_samples, seed)
-
-        answer = np.array(answer, dtype=truth.dtype)
+        answer = np.array(self._impute(cells, sites, n_samples, seed), dtype=truth.dtype)
         self._check_shape(answer, truth.shape if n_samples == 1 else (n_samples, *truth.shape))
         np.copyto(answer, truth, where=~sites)
         return self._checked_values(answer)
@@ -233,7 +229,7 @@ class Baseline(ABC):
         settings = fields(self) if is_dataclass(self) else ()
         if not any("sampling" in setting.metadata for setting in settings):
             return None
-        kept = {s.name: getattr(self, s.name) for s in settings if "sampling" not in s.metadata}
+        kept = self._settings(setting.name for setting in settings if "sampling" not in setting.metadata)
         return repr((type(self)._fit.__qualname__, self.uses_covariates, self.uses_mask, kept))
 
     def take_over(self, fitted: Baseline) -> Baseline:
@@ -243,6 +239,10 @@ class Baseline(ABC):
         settings = {setting.name for setting in fields(self)}
         self.__dict__.update({name: value for name, value in fitted.__dict__.items() if name not in settings})
         return self
+
+    def _settings(self, names: Iterable[str]) -> dict[str, Any]:
+        """The values of some settings, by name."""
+        return {name: getattr(self, name) for name in names}
 
     @abstractmethod
     def _fit(self, cells: Cells, seed: int) -> None:
@@ -287,45 +287,74 @@ class Baseline(ABC):
         return np.ones(shape, dtype=bool) if observed is None or not self.uses_mask else observed.copy()
 
     def _used_covariates(self, adata: AnnData, argument: str) -> pd.DataFrame:
-        missing = [key for key in self.covariates if key not in adata.obs]
-        if missing:
+        if missing := [key for key in self.covariates if key not in adata.obs]:
             raise KeyError(f"Covariates {missing} are not columns of {argument}.obs; found {list(adata.obs.columns)}.")
         table = adata.obs[list(self.covariates) if self.uses_covariates else []]
-        empty = [key for key in table if table[key].isna().any()]
-        if empty:
+        if empty := [key for key in table if table[key].isna().any()]:
             raise ValueError(f"Covariates {empty} of {argument}.obs have missing values; name or drop those cells.")
         return table.copy()
 
 
-def register_baseline(method: type[Baseline]) -> type[Baseline]:
-    """Class decorator: make a method known to the benchmark under its ``name``.
+@overload
+def register_baseline(name: type[T]) -> type[T]: ...
+@overload
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def register_baseline(name: str, **declared: Any) -> Callable[[type[T]], type[T]]: ...
+def register_baseline(name: str | type[T], **declared: Any) -> type[T] | Callable[[type[T]], type[T]]:
+    """Class decorator: make a method known to the benchmark.
+
+    Without arguments it takes a class that has its ``name`` and all that it declares as attributes of the class, and leaves
+    it as it is. With a name it also sets the attributes and makes the class a dataclass without ``__eq__``, so that the
+    annotated attributes are its settings.
 
     Parameters
     ----------
-    method
-        Subclass of :class:`Baseline`.
+    name
+        Name of the method; or, without arguments, the subclass of :class:`Baseline` itself.
+    **declared
+        What the method declares, see the attributes of :class:`Baseline`. By default what its base class declares.
 
     Returns
     -------
-    The class itself.
+    The class itself, or a decorator that returns it.
 
     Examples
     --------
-    >>> @register_baseline
-    ... class One(Baseline):
-    ...     "Always one."
+    >>> @register_baseline("constant", denoises=True)
+    ... class Constant(Baseline):
+    ...     "Always the same."
     ...
-    ...     name = "one"
+    ...     value: float = 1.0
     ...
     ...     def _fit(self, cells, seed):
     ...         pass
     ...
     ...     def _impute(self, cells, sites, n_samples, seed):
-    ...         return cells.counts * 0 + 1
+    ...         return cells.counts * 0 + self.value
+    >>> get_baseline("constant")(value=3.0)
+    Constant(value=3.0)
+
+    The same without arguments, for a class that is written out:
+
+    >>> @register_baseline
+    ... class One(Constant):
+    ...     "Always one."
+    ...
+    ...     name = "one"
     >>> get_baseline("one").__name__
     'One'
     """
-    return BASELINES.register(method.name)(method)
+    if isinstance(name, type):
+        return BASELINES.register(name.name)(name)
+    check_keywords("register_baseline", declared, DECLARED)
+
+    def decorate(method: type[T]) -> type[T]:
+        for key, value in {"name": name, **declared}.items():
+            setattr(method, key, value)
+        is_prepared = "__dataclass_fields__" in vars(method)
+        return BASELINES.register(name)(method if is_prepared else dataclass(eq=False)(method))
+
+    return decorate
 
 
 def get_baseline(name: str) -> type[Baseline]:
@@ -361,12 +390,8 @@ def list_methods() -> pd.DataFrame:
     >>> list_methods().loc["conditional_mean", ["group", "summary"]].tolist()
     ['naive', 'Mean of the gene over the training cells with the same covariates.']
     """
-    rows = {
-        name: {
-            **{key: getattr(BASELINES[name], key) for key in DECLARED},
-            "summary": (BASELINES[name].__doc__ or "").strip().split("\n")[0],
-        }
-        for name in BASELINES
-    }
+    methods = {name: BASELINES[name] for name in BASELINES}
+    rows = {name: {key: getattr(method, key) for key in DECLARED} for name, method in methods.items()}
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
+    table["summary"] = [(method.__doc__ or "").strip().split("\n")[0] for method in methods.values()]
     return table.sort_values("group", key=lambda group: group.map(get_args(MethodGroup).index), kind="stable")

@@ -55,6 +55,21 @@ class Cells:
         return self.counts.sum(axis=0, dtype=np.float64) / self.observed.sum(axis=0).clip(1)
 
 
+def stack(first: Cells, second: Cells) -> Cells:
+    """All cells of both, in this order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> cells = Cells(np.zeros((4, 2)), np.ones((4, 2), dtype=bool), pd.DataFrame(index=range(4)))
+    >>> len(stack(cells, cells[:1]))
+    5
+    """
+    join = lambda name: np.concatenate([getattr(first, name), getattr(second, name)])
+    return Cells(join("counts"), join("observed"), pd.concat([first.covariates, second.covariates]))
+
+
 def read_counts(adata: AnnData, layer: str | None, argument: str, hidden: np.ndarray | None = None) -> np.ndarray:
     """Checked dense counts in a float type that holds them exactly, with the hidden ones set to 0.
 

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import field
+from typing import Any, Literal  # noqa: F401  annotations of the settings of sampling name it
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from torch import Tensor  # noqa: F401  the same
 
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.diffusion import Attrition  # noqa: F401  the same
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.model.settings import setting_fields
 
 SETTINGS = {setting.name: setting for setting in setting_fields()}
 """The settings of sampling, each of which is a setting of the method."""
 
+NETWORK_SETTINGS = ("backbone", "schedule", "head", "observed_training")
+"""The settings of network and training, which are arguments of the model."""
+
+TOLERANT = {"unseen_to_null": True, "silent": True}
+"""Cells with a category that was not seen in training are answered without covariates."""
+
 
 def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
-    """Class decorator, below ``dataclass``: adds the settings of sampling as fields."""
+    """Class decorator, below ``register_baseline``: adds the settings of sampling as fields."""
     for name, setting in SETTINGS.items():
         kind.__annotations__[name] = setting.annotation
         setattr(kind, name, sampling(setting.default))
     return kind
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff", group="generative", draws=True, denoises=True, uses_covariates=True, uses_mask=True)
 @with_sampling_settings
 class CountsDiff(Baseline):
     """CountsDiff: integer draws by diffusion on the natural numbers.
@@ -74,13 +81,6 @@ class CountsDiff(Baseline):
     train_kwargs: dict[str, Any] = field(default_factory=dict)
     batch_size: int = sampling(128)
 
-    name: ClassVar[str] = "countsdiff"
-    group: ClassVar[Literal["naive", "specialised", "generative"]] = "generative"
-    draws: ClassVar[bool] = True
-    denoises: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True
-    uses_mask: ClassVar[bool] = True
-
     def _fit(self, cells: Cells, seed: int) -> None:
         self._categorical, continuous = kinds(cells.covariates)
         # Cells are read as complete if all of them are, whatever those to impute are like.
@@ -93,47 +93,22 @@ class CountsDiff(Baseline):
                 continuous_covariate_keys=continuous,
                 mask_layer="observed" if self._has_gaps else None,
             )
-            self.model = CountsDiffImputer(
-                adata,
-                backbone=self.backbone,
-                schedule=self.schedule,
-                head=self.head,
-                observed_training=self.observed_training,
-                **self.model_kwargs,
-            )
-            self.model.train(
-                self.max_epochs,
-                **{"enable_progress_bar": False, "logger": False, **self.train_kwargs},
-            )
+            self.model = CountsDiffImputer(adata, **self._settings(NETWORK_SETTINGS), **self.model_kwargs)
+            self.model.train(self.max_epochs, **{"enable_progress_bar": False, "logger": False, **self.train_kwargs})
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         if not self._has_gaps and not (cells.observed | sites).all():
             raise ValueError("Some entries are missing, but none were in training; give observed to fit() as well.")
+        adata = self._adata(cells, cells.observed | sites)
+        settings = {"n_samples": n_samples, "seed": seed, **self._settings(("batch_size", *SETTINGS)), **TOLERANT}
         with quiet():
-            draws = self.model.impute(
-                self._adata(cells, cells.observed | sites),
-                sites=sites,
-                n_samples=n_samples,
-                return_mean=False,
-                key_added=None,
-                unseen_to_null=True,
-                batch_size=self.batch_size,
-                seed=seed,
-                silent=True,
-                **{name: getattr(self, name) for name in SETTINGS},
-            )
+            draws = self.model.impute(adata, sites=sites, return_mean=False, key_added=None, **settings)
         return draws if n_samples > 1 else draws[0]
 
     def _denoise(self, cells: Cells, share: float, seed: int) -> np.ndarray:
+        adata, settings = self._adata(cells, cells.observed), self._settings(("batch_size", "guidance"))
         with quiet():
-            complete = self.model.denoise(
-                self._adata(cells, cells.observed),
-                depth=1 / share,
-                guidance=self.guidance,
-                unseen_to_null=True,
-                batch_size=self.batch_size,
-                silent=True,
-            )
+            complete = self.model.denoise(adata, depth=1 / share, **settings, **TOLERANT)
         return (complete - cells.counts) * (share / (1 - share))
 
     def _adata(self, cells: Cells, present: np.ndarray) -> AnnData:
@@ -143,8 +118,7 @@ class CountsDiff(Baseline):
         return AnnData(cells.counts, obs=obs, var=pd.DataFrame(index=self.genes), layers=layers)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff_mean", draws=False)
 class CountsDiffMean(CountsDiff):
     """CountsDiff: the conditional mean in one pass of the network, without sampling.
 
@@ -159,12 +133,8 @@ class CountsDiffMean(CountsDiff):
     n_steps: int = sampling(1)
     final: str = sampling("mean")
 
-    name: ClassVar[str] = "countsdiff_mean"
-    draws: ClassVar[bool] = False
 
-
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("countsdiff_paper")
 class CountsDiffPaper(CountsDiff):
     """CountsDiff as in the paper: gene-token transformer, not scaled by depth, RePaint with noised observed counts.
 
@@ -183,11 +153,8 @@ class CountsDiffPaper(CountsDiff):
     n_steps: int = sampling(19)
     n_resamples: int = sampling(3)
 
-    name: ClassVar[str] = "countsdiff_paper"
 
-
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("blackout", uses_covariates=False)
 class Blackout(CountsDiffPaper):
     """Blackout diffusion: the paper's network on the discrete Fisher schedule, no attrition, no guidance.
 
@@ -211,6 +178,3 @@ class Blackout(CountsDiffPaper):
     schedule: str = "blackout"
     guidance: float = sampling(0.0)
     attrition: float = sampling(0.0)
-
-    name: ClassVar[str] = "blackout"
-    uses_covariates: ClassVar[bool] = False

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from scvi.distributions import ZeroInflatedNegativeBinomial
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.depth import batch_depth
@@ -46,7 +43,7 @@ class _DCANetwork(Network):
         """Minus the log-likelihood of all entries, zeros included, per entry."""
         h = self.encode(batch)
         depth = self.values.depth(batch.counts, batch.observed)
-        dispersion = softplus(self.raw_dispersion(h)).clamp(*DISPERSION_RANGE)
+        dispersion = nn.functional.softplus(self.raw_dispersion(h)).clamp(*DISPERSION_RANGE)
         law = ZeroInflatedNegativeBinomial(
             mu=self.profile(h) * depth, theta=dispersion, zi_logits=self.zero_logits(h), validate_args=False
         )
@@ -62,8 +59,7 @@ class _DCANetwork(Network):
         return self.log_mean(h).clamp(log_least, log_most).exp()
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("dca", group="specialised")
 class DCA(TorchBaseline):
     """DCA (Eraslan et al. 2019): an auto-encoder with a zero-inflated negative-binomial likelihood.
 
@@ -98,11 +94,7 @@ class DCA(TorchBaseline):
     """
 
     n_hidden: tuple[int, ...] = (64, 32, 64)
-    max_epochs: int = 100
     batch_size: int = 32
-
-    name = "dca"
-    group = "specialised"
 
     def _network(self, cells: Cells) -> _DCANetwork:
         return _DCANetwork(cells, self.n_hidden)

@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.cells import Cells
-
 PSEUDO_COUNT = 10.0
 
 
@@ -59,21 +57,3 @@ def batch_depth(counts: Tensor, observed: Tensor, expected: Tensor, pseudo_count
         torch.where(observed, values, 0.0).sum(dim=1, keepdim=True) + pseudo_count for values in (counts, expected)
     )
     return torch.where(expected_total > 0, total / expected_total, 1.0)
-
-
-def log_profiles(cells: Cells) -> tuple[Tensor, Tensor]:
-    """Mean of each gene, (genes,), and log counts at the depth of an average cell, (cells, genes); 0 where not observed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pandas as pd
-    >>> counts = np.array([[1.0, 2.0], [3.0, 6.0]])
-    >>> mean, logs = log_profiles(Cells(counts, counts > 0, pd.DataFrame(index=range(2))))
-    >>> depth = (3 + PSEUDO_COUNT) / (6 + PSEUDO_COUNT)
-    >>> mean.tolist(), [round(x, 3) for x in (depth * logs[0].expm1()).tolist()]
-    ([2.0, 4.0], [1.0, 2.0])
-    """
-    counts, observed = torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)
-    mean = torch.as_tensor(cells.gene_means(), dtype=torch.float32)
-    return mean, torch.log1p(counts / batch_depth(counts, observed, mean))

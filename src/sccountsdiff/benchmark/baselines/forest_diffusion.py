@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -19,8 +17,9 @@ SECONDS_PER_NODE, SECONDS_PER_ROW = 1.7e-6, 3e-8
 """Cost of a tree for each of its features: by the nodes of its last level, and by training rows; on one free core."""
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline(
+    "forest_diffusion", group="generative", draws=True, uses_covariates=True, uses_mask=True, requires=("forest",)
+)
 class ForestDiffusion(Baseline):
     """Forest-Diffusion: Gaussian diffusion with gradient-boosted trees, conditioned by RePaint.
 
@@ -75,13 +74,6 @@ class ForestDiffusion(Baseline):
     jump_share: float = sampling(0.1)
     n_jobs: int = 1
     allow_slow: bool = False
-
-    name = "forest_diffusion"
-    group = "generative"
-    draws = True
-    uses_covariates = True
-    uses_mask = True
-    requires = ("forest",)
 
     def __post_init__(self) -> None:
         for setting, least in {"n_t": 2, "n_copies": 1, "n_trees": 1, "max_depth": 1, "n_resamples": 1}.items():

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
-from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, Objective, TorchBaseline
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, Objective, TorchBaseline, mlp
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 NOISE = 0.01
@@ -24,20 +21,15 @@ class _GainNetwork(Network):
     ----------
     values
         From counts to values, 0 to 1 in most cells, and back.
-    n_hidden
-        Width of both networks.
-    hint_rate
-        Probability that the discriminator is told of an observed entry that it is observed.
-    reconstruction
-        Weight of the generator's squared error at observed entries.
+    settings
+        Width of both networks, probability that the discriminator is told of an observed entry that it is observed, and
+        weight of the generator's squared error at observed entries.
     """
 
-    def __init__(self, values: LogValues, n_hidden: int, hint_rate: float, reconstruction: float):
+    def __init__(self, values: LogValues, settings: GAIN):
         super().__init__()
-        self.values, self.hint_rate, self.reconstruction = values, hint_rate, reconstruction
-        n_genes = len(values.gene_mean)
-        self.generator = _three_layers(n_genes, n_hidden)
-        self.discriminator = _three_layers(n_genes, n_hidden)
+        self.values, self.hint_rate, self.reconstruction = values, settings.hint_rate, settings.reconstruction
+        self.generator, self.discriminator = (_three_layers(len(values.gene_mean), settings.n_hidden) for _ in range(2))
         with torch.no_grad():  # training starts at the mean of each gene
             self.generator[-1].bias.copy_(torch.log1p(values.gene_mean) / values.scale)
 
@@ -90,7 +82,7 @@ def discriminator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     >>> round(discriminator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # log 2
     0.6931
     """
-    return binary_cross_entropy_with_logits(logits, observed.float())
+    return nn.functional.binary_cross_entropy_with_logits(logits, observed.float())
 
 
 def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
@@ -102,11 +94,10 @@ def generator_loss(logits: Tensor, observed: Tensor) -> Tensor:
     >>> round(generator_loss(torch.zeros(1, 2), torch.tensor([[True, False]])).item(), 4)  # half of log 2
     0.3466
     """
-    return torch.where(observed, 0.0, softplus(-logits)).mean()
+    return torch.where(observed, 0.0, nn.functional.softplus(-logits)).mean()
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gain", group="specialised", uses_mask=True)
 class GAIN(TorchBaseline):
     """GAIN (Yoon et al. 2018): a generator fills in, a discriminator guesses which entries were filled in.
 
@@ -155,15 +146,10 @@ class GAIN(TorchBaseline):
     hint_rate: float = 0.9
     reconstruction: float = 100.0
 
-    name = "gain"
-    group = "specialised"
-    uses_mask = True
-
     def _network(self, cells: Cells) -> _GainNetwork:
         if not 0 <= self.hint_rate <= 1:
             raise ValueError(f"hint_rate must be between 0 and 1, found {self.hint_rate}.")
-        n_hidden = self.n_hidden or cells.counts.shape[1]
-        return _GainNetwork(LogValues(cells, _unit_range), n_hidden, self.hint_rate, self.reconstruction)
+        return _GainNetwork(LogValues(cells, _unit_range), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         values = self.network.values
@@ -179,15 +165,9 @@ def _unit_range(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]
     return torch.zeros(()), highest, highest
 
 
-def _three_layers(n_genes: int, n_hidden: int) -> nn.Sequential:
-    """From values and mask, or values and hints, to one number for each gene."""
-    network = nn.Sequential(
-        nn.Linear(2 * n_genes, n_hidden),
-        nn.ReLU(),
-        nn.Linear(n_hidden, n_hidden),
-        nn.ReLU(),
-        nn.Linear(n_hidden, n_genes),
-    )
+def _three_layers(n_genes: int, n_hidden: int | None) -> nn.Sequential:
+    """From values and mask, or values and hints, to one number for each gene; by default as wide as there are genes."""
+    network = mlp(2 * n_genes, n_hidden or n_genes, n_hidden or n_genes, n_genes)
     for layer in network[::2]:
         nn.init.xavier_normal_(layer.weight)
         nn.init.zeros_(layer.bias)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from sklearn.utils.extmath import randomized_svd
 
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline
+from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
+from sccountsdiff.benchmark.baselines.cells import Cells, stack
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.baselines.naive import ConditionalMean
+from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.checks import one_of, whole_number
 
 PRIOR_CELLS = 5
@@ -147,8 +149,7 @@ def fit_factors(
         spread = np.zeros(n_factors**2)  # second moments of the factors, over all cells
         second = np.zeros((n_genes, n_factors**2))  # the same over the cells in which the gene is observed
         cross = np.zeros((n_genes, n_factors))  # of the gene and the factors
-        for start in range(0, n_cells, batch_size):
-            rows = slice(start, start + batch_size)
+        for rows in blocks(n_cells, batch_size):
             factors, covariance = factor_posterior(residuals[rows], observed[rows], loadings, noise)
             moments = _squares(factors) + covariance.reshape(len(factors), -1)
             spread += moments.sum(axis=0)
@@ -163,8 +164,7 @@ def fit_factors(
     return loadings, noise
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gaussian_regression", group="specialised", draws=True, uses_covariates=True, uses_mask=True)
 class GaussianRegression(Baseline):
     """Expectation given the observed genes, under a normal distribution of square roots (or logs) of counts.
 
@@ -213,12 +213,6 @@ class GaussianRegression(Baseline):
     pseudo_count: float = PSEUDO_COUNT
     batch_size: int = 1024
 
-    name = "gaussian_regression"
-    group = "specialised"
-    draws = True
-    uses_covariates = True
-    uses_mask = True
-
     def _fit(self, cells: Cells, seed: int) -> None:
         for setting in ("n_factors", "n_rounds", "batch_size"):
             whole_number(setting, getattr(self, setting))
@@ -235,8 +229,7 @@ class GaussianRegression(Baseline):
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         rng = np.random.default_rng(seed)
         answer = np.empty((n_samples, *cells.counts.shape), dtype=cells.counts.dtype)
-        for start in range(0, len(cells), self.batch_size):
-            rows = slice(start, start + self.batch_size)
+        for rows in blocks(len(cells), self.batch_size):
             answer[:, rows] = self._expect(cells[rows]) if n_samples == 1 else self._draw(cells[rows], n_samples, rng)
         return answer[0] if n_samples == 1 else answer
 
@@ -287,20 +280,14 @@ def _shrunk_means(cells: Cells) -> ConditionalMean:
     """Means of cells with the same categorical covariates, drawn to the mean of all by a few cells that have exactly that."""
     covariates, overall = _categorical(cells), cells.gene_means()
     added = pd.concat([covariates.drop_duplicates()] * PRIOR_CELLS)
+    prior = Cells(np.tile(overall, (len(added), 1)), np.ones((len(added), len(overall)), dtype=bool), added)
     means = ConditionalMean()
-    means._fit(
-        Cells(
-            np.concatenate([cells.counts, np.tile(overall, (len(added), 1))]),
-            np.concatenate([cells.observed, np.ones((len(added), len(overall)), dtype=bool)]),
-            pd.concat([covariates, added]),
-        ),
-        seed=0,
-    )
+    means._fit(stack(replace(cells, covariates=covariates), prior), seed=0)
     return means
 
 
 def _means_of(means: ConditionalMean, cells: Cells) -> np.ndarray:
-    return means._impute(Cells(cells.counts, cells.observed, _categorical(cells)), cells.observed, 1, seed=0)
+    return means._impute(replace(cells, covariates=_categorical(cells)), cells.observed, 1, seed=0)
 
 
 def _categorical(cells: Cells) -> pd.DataFrame:

@@ -10,11 +10,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gumbel_softmax, one_hot, softplus
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.masking import random_part
-from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
+from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline, mlp
 
 LEAST = 1e-4  # least rate and least variance, relative to those of the gene
 
@@ -36,11 +35,11 @@ class _HIVAENetwork(Network):
             mean, sd = _gene_moments(values, cells.observed)
             self.register_buffer(f"{name}_mean", mean)
             self.register_buffer(f"{name}_sd", sd)
-        self.n_components, self.n_gene_latent, self.temperature = n_components, n_gene_latent, settings.temperature
-        self.component = _mlp(n_genes, n_hidden, n_components)
-        self.latent = _mlp(n_genes + n_components, n_hidden, 2 * n_latent)
+        self.temperature = settings.temperature
+        self.component = mlp(n_genes, n_hidden, n_components)
+        self.latent = mlp(n_genes + n_components, n_hidden, 2 * n_latent)
         self.prior_mean = nn.Linear(n_components, n_latent, bias=False)
-        self.decoder = _mlp(n_latent, n_hidden, n_genes * n_gene_latent)
+        self.decoder = mlp(n_latent, n_hidden, n_genes * n_gene_latent)
         # The layer of each gene reads the gene's own numbers and the component.
         self.gene_weight = nn.Parameter(torch.randn(n_genes, n_gene_latent, self.n_parameters) / n_gene_latent**0.5)
         self.gene_bias = nn.Linear(n_components, n_genes * self.n_parameters)
@@ -65,7 +64,7 @@ class _HIVAENetwork(Network):
     def elbo(self, counts: Tensor, observed: Tensor, shown: Tensor) -> Tensor:
         """Evidence lower bound of the observed entries of each cell, of which the encoder sees those shown, by one draw; (cells,)."""
         logits = self.component_logits(counts, shown)
-        s = gumbel_softmax(logits, self.temperature, hard=not self.training)
+        s = nn.functional.gumbel_softmax(logits, self.temperature, hard=not self.training)
         mean, log_var = self.latent_posterior(counts, shown, s)
         z = mean + torch.randn_like(mean) * (log_var / 2).exp()
         fit = torch.where(observed, self.log_likelihood(counts, self.parameters_of(z, s)), 0.0).sum(dim=1)
@@ -82,10 +81,9 @@ class _HIVAENetwork(Network):
 
     def parameters_of(self, z: Tensor, s: Tensor) -> Tensor:
         """Unconstrained parameters of the likelihood of each entry, (cells, genes, parameters)."""
-        y = self.decoder(z).unflatten(1, (-1, self.n_gene_latent))
-        return torch.einsum("cgy,gyp->cgp", y, self.gene_weight) + self.gene_bias(s).unflatten(
-            1, (-1, self.n_parameters)
-        )
+        y = self.decoder(z).unflatten(1, self.gene_weight.shape[:2])
+        bias = self.gene_bias(s).unflatten(1, (-1, self.n_parameters))
+        return torch.einsum("cgy,gyp->cgp", y, self.gene_weight) + bias
 
     def _input(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Standard scores of log counts; 0, which is the mean of the gene, where it is not observed."""
@@ -99,7 +97,7 @@ class _PoissonNetwork(_HIVAENetwork):
 
     def rate(self, parameters: Tensor) -> Tensor:
         """Rate of counts + 1, which is the mean of the gene where the parameter is 0."""
-        return (softplus(parameters[..., 0]) / math.log(2) + LEAST) * (self.count_mean + 1)
+        return (nn.functional.softplus(parameters[..., 0]) / math.log(2) + LEAST) * (self.count_mean + 1)
 
     def log_likelihood(self, counts: Tensor, parameters: Tensor) -> Tensor:
         """Poisson."""
@@ -123,7 +121,7 @@ class _GaussianNetwork(_HIVAENetwork):
     def moments(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of counts."""
         mean, raw_variance = parameters.unbind(dim=-1)
-        return self.count_mean + self.count_sd * mean, self.count_sd**2 * (softplus(raw_variance) + LEAST)
+        return self.count_mean + self.count_sd * mean, self.count_sd**2 * (nn.functional.softplus(raw_variance) + LEAST)
 
     def log_likelihood(self, counts: Tensor, parameters: Tensor) -> Tensor:
         """Gaussian."""
@@ -221,10 +219,6 @@ class HIVAE(TorchBaseline):
     group = "specialised"
     draws = True
     uses_mask = True
-    _network_class: ClassVar[type[_HIVAENetwork]]
-
-    def _network(self, cells: Cells) -> _HIVAENetwork:
-        return self._network_class(cells, self)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         self._single = n_samples == 1
@@ -237,7 +231,7 @@ class HIVAE(TorchBaseline):
             component = logits.argmax(dim=1)
         else:
             component = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
-        s = one_hot(component, network.n_components).float()
+        s = nn.functional.one_hot(component, logits.shape[1]).float()
         mean, log_var = network.latent_posterior(batch.counts, batch.observed, s)
         if self._single:
             return network.expected(network.parameters_of(mean, s))
@@ -245,8 +239,7 @@ class HIVAE(TorchBaseline):
         return network.draw(network.parameters_of(z, s), generator)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("hivae_poisson")
 class HIVAEPoisson(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Poisson likelihoods of counts + 1.
 
@@ -264,12 +257,11 @@ class HIVAEPoisson(HIVAE):
     (3, 40, 6)
     """
 
-    name = "hivae_poisson"
-    _network_class: ClassVar[type[_HIVAENetwork]] = _PoissonNetwork
+    def _network(self, cells: Cells) -> _HIVAENetwork:
+        return _PoissonNetwork(cells, self)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("hivae_gaussian")
 class HIVAEGaussian(HIVAE):
     """HI-VAE (Nazabal et al. 2020) with Gaussian likelihoods of counts.
 
@@ -286,12 +278,8 @@ class HIVAEGaussian(HIVAE):
     (3, 40, 6)
     """
 
-    name = "hivae_gaussian"
-    _network_class: ClassVar[type[_HIVAENetwork]] = _GaussianNetwork
-
-
-def _mlp(n_in: int, n_hidden: int, n_out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(n_in, n_hidden), nn.ReLU(), nn.Linear(n_hidden, n_out))
+    def _network(self, cells: Cells) -> _HIVAENetwork:
+        return _GaussianNetwork(cells, self)
 
 
 def _gene_moments(values: np.ndarray, observed: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from sccountsdiff.benchmark.baselines.base import Baseline, Cells
+from sccountsdiff.benchmark.baselines.base import Baseline
+from sccountsdiff.benchmark.baselines.cells import Cells, stack
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 
 
@@ -43,7 +43,7 @@ class JointBaseline(Baseline):
         observed_cells = np.flatnonzero(cells.observed.any(axis=1))
         if len(observed_cells):
             test = cells[observed_cells]
-            joint = _stack(self._train, test)
+            joint = stack(self._train, test)
             # A method without a mask divides by the total of all entries, which makes up for some of the zeros.
             counted = joint.observed if self.uses_mask else np.ones_like(joint.observed)
             depth = depth_factor(joint.counts, counted, self._mean, self.pseudo_count)
@@ -51,11 +51,3 @@ class JointBaseline(Baseline):
             profiles = self._profiles(joint, depth, seed)
             answer[observed_cells] = profiles * depth_factor(test.counts, test.observed, profiles, self.pseudo_count)
         return answer
-
-
-def _stack(first: Cells, second: Cells) -> Cells:
-    return Cells(
-        np.concatenate([first.counts, second.counts]),
-        np.concatenate([first.observed, second.observed]),
-        pd.concat([first.covariates, second.covariates]),
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
@@ -12,8 +10,7 @@ from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.checks import whole_number
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("knn_mean", denoises=True)
 class KNNMean(Baseline):
     """Mean of the nearest training cells, times the depth of the cell.
 
@@ -44,9 +41,6 @@ class KNNMean(Baseline):
     n_neighbors: int = 30
     pseudo_count: float = PSEUDO_COUNT
     batch_size: int = 512
-
-    name = "knn_mean"
-    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         whole_number("n_neighbors", self.n_neighbors)

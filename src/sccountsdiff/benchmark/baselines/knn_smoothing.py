@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy import sparse
 from sklearn.decomposition import PCA
@@ -15,12 +13,7 @@ from sccountsdiff.checks import whole_number
 
 
 def aggregation(
-    counts: np.ndarray,
-    depth: np.ndarray,
-    n_neighbors: int = 32,
-    n_pca: int = 10,
-    dither: float = 0.03,
-    seed: int = 0,
+    counts: np.ndarray, depth: np.ndarray, n_neighbors: int = 32, n_pca: int = 10, dither: float = 0.03, seed: int = 0
 ) -> sparse.csr_matrix:
     """Which cells are added up to smooth each cell.
 
@@ -77,8 +70,7 @@ def aggregation(
     return members
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("knn_smoothing", group="specialised", denoises=True)
 class KNNSmoothing(JointBaseline):
     """kNN-smoothing (Wagner et al. 2017, version 2): counts of the nearest cells added up, in steps of powers of two.
 
@@ -114,10 +106,6 @@ class KNNSmoothing(JointBaseline):
     n_neighbors: int = 32
     n_pca: int = 10
     dither: float = 0.03
-
-    name = "knn_smoothing"
-    group = "specialised"
-    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         whole_number("n_neighbors", self.n_neighbors)

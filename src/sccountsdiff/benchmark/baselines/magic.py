@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -108,8 +108,7 @@ def magic_smooth(data: np.ndarray, n_neighbors: int = 5, t: int = 3, **kwargs) -
     return data
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("magic", group="specialised", denoises=True)
 class MAGIC(JointBaseline):
     """MAGIC (van Dijk et al. 2018): counts diffused over a graph of similar cells.
 
@@ -161,10 +160,6 @@ class MAGIC(JointBaseline):
     t: int = 3
     decay: float = 1.0
     n_pca: int = 100
-
-    name = "magic"
-    group = "specialised"
-    denoises = True
 
     def _fit(self, cells: Cells, seed: int) -> None:
         numbers = self.candidates if self.n_neighbors is None else (self.n_neighbors,)

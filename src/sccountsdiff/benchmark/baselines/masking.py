@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from copy import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
@@ -41,13 +40,10 @@ class MaskedAutoEncoder(TorchBaseline):
         if not self.hidden_shares or not all(0 < share < 1 for share in self.hidden_shares):
             raise ValueError(f"hidden_shares must lie strictly between 0 and 1, found {self.hidden_shares}.")
 
-    def _train(self, cells: Cells, seed: int) -> None:
-        limited = copy(self)  # trains the same network; the setting stays what the user gave
-        if self.max_steps is not None:
-            n_epochs = math.ceil(self.max_steps * self.batch_size / len(cells))
-            limited.max_epochs = min(self.max_epochs, n_epochs)
-        TorchBaseline._train(limited, cells, seed)
-        self.history = limited.history
+    def _n_epochs(self, n_cells: int) -> int:
+        if self.max_steps is None:
+            return self.max_epochs
+        return min(self.max_epochs, math.ceil(self.max_steps * self.batch_size / n_cells))
 
 
 class HidingNetwork(Network):
@@ -57,14 +53,14 @@ class HidingNetwork(Network):
     ----------
     values
         From counts to values and back.
-    hidden_shares
-        Shares of the observed entries that are hidden in training.
+    settings
+        Those of the method; shares of the observed entries that are hidden in training are among them.
     """
 
-    def __init__(self, values: LogValues, hidden_shares: tuple[float, ...]):
+    def __init__(self, values: LogValues, settings: MaskedAutoEncoder):
         super().__init__()
         self.values = values
-        self.register_buffer("hidden_shares", torch.tensor(hidden_shares))
+        self.register_buffer("hidden_shares", torch.tensor(settings.hidden_shares))
 
     @abstractmethod
     def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,3 +130,15 @@ def pack(wanted: Tensor, n_max: int | None = None) -> tuple[Tensor, Tensor]:
         rank = rank + 0.5 * torch.rand_like(rank)
     index = rank.argsort(dim=1, descending=True, stable=True)[:, :longest]
     return index, wanted.gather(1, index)
+
+
+def split_heads(qkv: Tensor, n_heads: int) -> Iterator[Tensor]:
+    """Queries, keys and values of each head, (cells, heads, tokens, width), from all of them side by side.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [part.shape for part in split_heads(torch.zeros(5, 7, 12), n_heads=2)]
+    [torch.Size([5, 2, 7, 2]), torch.Size([5, 2, 7, 2]), torch.Size([5, 2, 7, 2])]
+    """
+    return (part.unflatten(-1, (n_heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))

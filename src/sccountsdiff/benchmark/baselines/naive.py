@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 from scipy import sparse
@@ -12,8 +10,7 @@ from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_base
 from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("zero", denoises=True)
 class Zero(Baseline):
     """Every hidden entry is 0; denoised counts are the observed ones.
 
@@ -26,9 +23,6 @@ class Zero(Baseline):
     array([[0., 5.]])
     """
 
-    name = "zero"
-    denoises = True
-
     def _fit(self, cells: Cells, seed: int) -> None:
         pass
 
@@ -36,8 +30,7 @@ class Zero(Baseline):
         return cells.counts
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("conditional_mean", denoises=True, uses_covariates=True, uses_mask=True)
 class ConditionalMean(Baseline):
     """Mean of the gene over the training cells with the same covariates.
 
@@ -55,18 +48,11 @@ class ConditionalMean(Baseline):
            [4., 5.]])
     """
 
-    name = "conditional_mean"
-    denoises = True
-    uses_covariates = True
-    uses_mask = True
-
     def _fit(self, cells: Cells, seed: int) -> None:
         combinations = _combinations(cells.covariates)
         self._rows = {combination: row for row, combination in enumerate(combinations.unique())}
-        row_of_cell = combinations.map(self._rows).to_numpy()
-        members = sparse.csr_matrix(
-            (np.ones(len(cells)), (row_of_cell, np.arange(len(cells))))
-        )  # (combinations, cells)
+        rows, columns = combinations.map(self._rows).to_numpy(), np.arange(len(cells))
+        members = sparse.csr_matrix((np.ones(len(cells)), (rows, columns)))  # (combinations, cells)
         n_observed = members @ cells.observed
         overall = cells.gene_means()
         means = np.divide(members @ cells.counts, n_observed, out=overall + 0 * n_observed, where=n_observed > 0)
@@ -79,8 +65,7 @@ class ConditionalMean(Baseline):
         return share * self._impute(cells, ~cells.observed, 1, seed)  # the depth of the cell plays no part
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gene_mean", uses_covariates=False)
 class GeneMean(ConditionalMean):
     """Mean of the gene over all training cells.
 
@@ -94,12 +79,8 @@ class GeneMean(ConditionalMean):
            [3., 4.]])
     """
 
-    name = "gene_mean"
-    uses_covariates = False
 
-
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("conditional_mean_scaled")
 class ScaledConditionalMean(ConditionalMean):
     """Conditional mean times the depth of the cell.
 
@@ -125,8 +106,6 @@ class ScaledConditionalMean(ConditionalMean):
 
     pseudo_count: float = PSEUDO_COUNT
 
-    name = "conditional_mean_scaled"
-
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         mean = super()._impute(cells, sites, n_samples, seed)
         return mean * depth_factor(cells.counts, cells.observed, mean, self.pseudo_count)
@@ -135,8 +114,7 @@ class ScaledConditionalMean(ConditionalMean):
         return Baseline._denoise(self, cells, share, seed)  # at the depth of the cell, unlike the mean itself
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("gene_mean_scaled", uses_covariates=False)
 class ScaledGeneMean(ScaledConditionalMean):
     """Mean of the gene over all training cells, times the depth of the cell.
 
@@ -151,9 +129,6 @@ class ScaledGeneMean(ScaledConditionalMean):
     array([[1. , 1.5],
            [3. , 4. ]])
     """
-
-    name = "gene_mean_scaled"
-    uses_covariates = False
 
 
 def _combinations(covariates: pd.DataFrame) -> pd.Series:

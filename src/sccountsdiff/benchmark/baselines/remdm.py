@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -99,8 +98,7 @@ class ReMDMNetwork(Network):
         return log_law
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("remdm", group="generative", draws=True, uses_covariates=True, uses_mask=True)
 class ReMDM(TorchBaseline):
     """ReMDM (Wang et al. 2025): masked diffusion with a class for each count, and remasking in sampling.
 
@@ -176,12 +174,6 @@ class ReMDM(TorchBaseline):
     max_epochs: int = 50
     ema_decay: float | None = 0.99
 
-    name = "remdm"
-    group = "generative"
-    draws = True
-    uses_covariates = True
-    uses_mask = True
-
     def __post_init__(self) -> None:
         one_of("remasking", self.remasking, get_args(Remasking))
         one_of("known", self.known, ("clean", "noised"))
@@ -195,25 +187,16 @@ class ReMDM(TorchBaseline):
 
     def _network(self, cells: Cells) -> ReMDMNetwork:
         classes = CountClasses(cells, self.quantile, self.max_classes)
-        codes = np.where(cells.observed, np.round(cells.counts).clip(max=classes.last), len(classes)).astype(int)
-        flat = codes + (len(classes) + 1) * np.arange(codes.shape[1])
-        numbers = np.bincount(flat.ravel(), minlength=(len(classes) + 1) * codes.shape[1])
-        # The last column counts the entries that are not observed.
-        numbers = numbers.reshape(codes.shape[1], -1)[:, :-1] + 1 / len(classes)
+        codes = np.round(cells.counts).clip(max=classes.last).astype(int)
+        of_genes = (codes[seen, gene] for gene, seen in enumerate(cells.observed.T))
+        numbers = np.stack([np.bincount(of_gene, minlength=len(classes)) for of_gene in of_genes]) + 1 / len(classes)
         frequencies = torch.as_tensor(numbers / numbers.sum(axis=1, keepdims=True), dtype=torch.float32)
         return ReMDMNetwork(classes, frequencies, self.coder.embedding(self.n_hidden), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         network = self.network
-        codes = sample_masked(
-            network.guided(batch, self.guidance),
-            reverse_walk(self.n_steps, n_resamples=self.n_resamples),
-            network.classes.encode(batch.counts),
-            batch.observed,
-            sites,
-            remasking=self.remasking,
-            eta=self.eta,
-            known=self.known,
-            generator=generator,
-        )
+        law, codes = network.guided(batch, self.guidance), network.classes.encode(batch.counts)
+        walk = reverse_walk(self.n_steps, n_resamples=self.n_resamples)
+        settings = self._settings(("remasking", "eta", "known"))
+        codes = sample_masked(law, walk, codes, batch.observed, sites, **settings, generator=generator)
         return network.classes.decode(codes.clamp_min(0), generator)

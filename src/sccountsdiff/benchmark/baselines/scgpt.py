@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +20,7 @@ from sccountsdiff.checks import one_of
 CLS_VALUE = -2.0  # what the released model has in place of a value of <cls>
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scgpt")
 class SCGPT(MaskedAutoEncoder):
     """scGPT from scratch: a transformer over genes and their values predicts the values that are hidden.
 
@@ -73,19 +72,10 @@ class SCGPT(MaskedAutoEncoder):
     n_tokens: int = 128
     value_style: Literal["continuous", "scaling"] = "scaling"
 
-    name = "scgpt"
-
     def _network(self, cells: Cells) -> Network:
-        transformer = SCGPTTransformer(
-            1 + cells.counts.shape[1],
-            self.n_hidden,
-            self.n_heads,
-            self.n_hidden,
-            self.n_layers,
-            self.dropout,
-            self.value_style,
-        )
-        return HiddenValues(transformer, LogValues(cells), self.hidden_shares, self.n_tokens)
+        sizes = (self.n_hidden, self.n_heads, self.n_hidden, self.n_layers)
+        transformer = SCGPTTransformer(1 + cells.counts.shape[1], *sizes, self.dropout, self.value_style)
+        return HiddenValues(transformer, LogValues(cells), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         observed, values = batch.observed, self.network.values
@@ -94,8 +84,7 @@ class SCGPT(MaskedAutoEncoder):
         return torch.where(observed.any(dim=1, keepdim=True), counts, values.gene_mean)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scgpt_pretrained", needs_weights=True)
 class SCGPTPretrained(SCGPT):
     """scGPT from released weights, as they are or fine-tuned on the training cells.
 
@@ -141,9 +130,6 @@ class SCGPTPretrained(SCGPT):
     batch_size: int = 32
     lr: float = 1e-4
 
-    name = "scgpt_pretrained"
-    needs_weights = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("unknown_genes", self.unknown_genes, ("error", "mean"))
@@ -157,15 +143,11 @@ class SCGPTPretrained(SCGPT):
         known = self._known_genes(checkpoint)
         expressed = replace(cells, counts=cells.counts > 0).gene_means()
         self.expressed = torch.as_tensor(expressed, dtype=torch.float32)
-        return HiddenValues(
-            checkpoint.transformer(self.genes),
-            BinnedValues(cells, checkpoint.settings["n_bins"]),
-            self.hidden_shares,
-            self.n_tokens,
-            cls_value=checkpoint.settings["pad_value"],
-            known=torch.as_tensor(known),
-            sees_zeros=self.max_epochs > 0,
-        )
+        values = BinnedValues(cells, checkpoint.settings["n_bins"])
+        network = HiddenValues(checkpoint.transformer(self.genes), values, self)
+        network.known = torch.as_tensor(known)
+        network.cls_value, network.sees_zeros = checkpoint.settings["pad_value"], self.max_epochs > 0
+        return network
 
     def _known_genes(self, checkpoint: Checkpoint) -> np.ndarray:
         unknown = checkpoint.unknown(self.genes)
@@ -195,10 +177,11 @@ class HiddenValues(HidingNetwork):
         Its vocabulary is ``<cls>`` and then the genes.
     values
         From counts to values and back.
-    hidden_shares
-        Shares of genes that are hidden in training.
-    n_tokens
-        Genes of a cell in training.
+    settings
+        Those of the method: shares of genes that are hidden in training, and genes of a cell in training.
+
+    Attributes
+    ----------
     cls_value
         Value of ``<cls>``.
     known
@@ -207,20 +190,13 @@ class HiddenValues(HidingNetwork):
         Whether observed zeros are part of the input.
     """
 
-    def __init__(
-        self,
-        transformer: SCGPTTransformer,
-        values: LogValues,
-        hidden_shares: tuple[float, ...],
-        n_tokens: int,
-        cls_value: float = CLS_VALUE,
-        known: Tensor | None = None,
-        sees_zeros: bool = True,
-    ):
-        super().__init__(values, hidden_shares)
-        self.transformer, self.n_tokens = transformer, n_tokens
-        self.cls_value, self.sees_zeros = cls_value, sees_zeros
-        self.register_buffer("known", torch.ones_like(values.gene_mean, dtype=torch.bool) if known is None else known)
+    cls_value = CLS_VALUE
+    sees_zeros = True
+
+    def __init__(self, transformer: SCGPTTransformer, values: LogValues, settings: SCGPT):
+        super().__init__(values, settings)
+        self.transformer, self.n_tokens = transformer, settings.n_tokens
+        self.register_buffer("known", torch.ones_like(values.gene_mean, dtype=torch.bool))
 
     def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Of a random choice of genes, (cells, tokens)."""

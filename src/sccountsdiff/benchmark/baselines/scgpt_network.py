@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sccountsdiff.benchmark.baselines.masking import split_heads
+
 logger = logging.getLogger("sccountsdiff")
 
 CLS = "<cls>"
@@ -61,34 +63,19 @@ class SCGPTTransformer(nn.Module):
         super().__init__()
         self.value_style = value_style
         # Names and order are those of the checkpoints.
-        self.encoder = nn.Sequential(
-            OrderedDict(embedding=nn.Embedding(n_genes, n_hidden), enc_norm=nn.LayerNorm(n_hidden))
-        )
-        self.value_encoder = nn.Sequential(
-            OrderedDict(
-                linear1=nn.Linear(1, n_hidden),
-                activation=nn.ReLU(),
-                linear2=nn.Linear(n_hidden, n_hidden),
-                norm=nn.LayerNorm(n_hidden),
-                dropout=nn.Dropout(dropout),
-            )
+        self.encoder = _named(embedding=nn.Embedding(n_genes, n_hidden), enc_norm=nn.LayerNorm(n_hidden))
+        self.value_encoder = _named(
+            linear1=nn.Linear(1, n_hidden),
+            activation=nn.ReLU(),
+            linear2=nn.Linear(n_hidden, n_hidden),
+            norm=nn.LayerNorm(n_hidden),
+            dropout=nn.Dropout(dropout),
         )
         self.flag_encoder = nn.Embedding(2, n_hidden)
-        layers = nn.ModuleList(
-            _PostNormLayer(n_hidden, n_heads, n_feedforward, dropout, batch_first=True) for _ in range(n_layers)
-        )
-        self.transformer_encoder = nn.ModuleDict({"layers": layers})
-        self.decoder = nn.ModuleDict(
-            {
-                "fc": nn.Sequential(
-                    nn.Linear(n_hidden, n_hidden),
-                    nn.LeakyReLU(),
-                    nn.Linear(n_hidden, n_hidden),
-                    nn.LeakyReLU(),
-                    nn.Linear(n_hidden, 1),
-                )
-            }
-        )
+        layer = lambda: _PostNormLayer(n_hidden, n_heads, n_feedforward, dropout, batch_first=True)
+        self.transformer_encoder = nn.ModuleDict({"layers": nn.ModuleList(layer() for _ in range(n_layers))})
+        dense = lambda: (nn.Linear(n_hidden, n_hidden), nn.LeakyReLU())
+        self.decoder = _named(fc=nn.Sequential(*dense(), *dense(), nn.Linear(n_hidden, 1)))
         nn.init.uniform_(self.encoder.embedding.weight, -0.1, 0.1)
 
     def forward(self, genes: Tensor, values: Tensor, observed: Tensor) -> Tensor:
@@ -101,7 +88,12 @@ class SCGPTTransformer(nn.Module):
         attend = (observed[:, None, :] | itself)[:, None]
         for layer in self.transformer_encoder["layers"]:
             h = layer(h, attend, observed)
-        return self.decoder["fc"](h).squeeze(-1)
+        return self.decoder(h).squeeze(-1)
+
+
+def _named(**layers: nn.Module) -> nn.Sequential:
+    """One layer after the other, by these names."""
+    return nn.Sequential(OrderedDict(layers))
 
 
 class _PostNormLayer(nn.TransformerEncoderLayer):
@@ -109,10 +101,7 @@ class _PostNormLayer(nn.TransformerEncoderLayer):
 
     def forward(self, h: Tensor, attend: Tensor, observed: Tensor) -> Tensor:
         attention = self.self_attn
-        q, k, v = (
-            part.unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
-            for part in F.linear(h, attention.in_proj_weight, attention.in_proj_bias).chunk(3, dim=-1)
-        )
+        q, k, v = split_heads(F.linear(h, attention.in_proj_weight, attention.in_proj_bias), attention.num_heads)
         # No dropout of attention weights: with it the CPU has only the slow kernel.
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attend).transpose(1, 2).flatten(2)
         mixed = torch.where(observed[..., None], attention.out_proj(mixed), mixed)
@@ -145,25 +134,19 @@ class Checkpoint:
     def read(cls, folder: str | Path) -> Checkpoint:
         """Read and check a folder."""
         folder = Path(folder)
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
+        if missing := [name for name in FILES if not (folder / name).is_file()]:
             raise FileNotFoundError(f"{folder} is not a folder with a checkpoint of scGPT: {missing} not found.")
         settings = json.loads((folder / "args.json").read_text())
-        missing = [key for key in (*SIZES, "n_bins", "pad_value") if key not in settings]
-        if missing:
+        if missing := [key for key in (*SIZES, "n_bins", "pad_value") if key not in settings]:
             raise KeyError(f"{folder / 'args.json'} lacks {missing}.")
         for key, supported in EXPECTED.items():
             if settings.get(key, supported[0]) not in supported:
                 raise ValueError(
                     f"{folder / 'args.json'} says {key}={settings[key]!r}; only {list(supported)} can be read."
                 )
+        vocabulary = json.loads((folder / "vocab.json").read_text())
         weights = torch.load(folder / "best_model.pt", map_location="cpu", weights_only=True)
-        return cls(
-            settings,
-            json.loads((folder / "vocab.json").read_text()),
-            {_standard_name(name): weight for name, weight in weights.items()},
-            folder,
-        )
+        return cls(settings, vocabulary, {_standard_name(name): weights[name] for name in weights}, folder)
 
     def unknown(self, genes: Sequence[str]) -> list[str]:
         """Those of the genes that are not in the vocabulary."""
@@ -175,14 +158,12 @@ class Checkpoint:
             raise KeyError(f"{self.folder / 'vocab.json'} has no {CLS} token.")
         sizes = {ours: self.settings[theirs] for theirs, ours in SIZES.items()}
         network = SCGPTTransformer(1 + len(genes), **sizes, dropout=self.settings.get("dropout", 0.0))
-        missing = sorted(network.state_dict().keys() - self.weights.keys())
-        if missing:
+        if missing := sorted(network.state_dict().keys() - self.weights.keys()):
             raise KeyError(
                 f"{self.folder / 'best_model.pt'} lacks {len(missing)} weights of {sizes}: {missing[:5]}"
                 f"{' ...' if len(missing) > 5 else ''}."
             )
-        unused = sorted(self.weights.keys() - network.state_dict().keys())
-        if unused:
+        if unused := sorted(self.weights.keys() - network.state_dict().keys()):
             logger.debug("Weights of scGPT that imputation does not need: %s.", unused)
         rows = torch.tensor([self.vocabulary.get(gene, self.vocabulary[CLS]) for gene in (CLS, *genes)])
         table = self.weights["encoder.embedding.weight"]

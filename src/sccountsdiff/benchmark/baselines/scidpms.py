@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.gaussian_diffusion import add_noise, draw, signal_shares
@@ -79,10 +77,9 @@ class ScIDPMsNetwork(Network):
         """Velocity, (cells, genes), at a noise level for each cell."""
         n_genes = x.shape[1]
         channels = torch.stack([x * targets, values * observed, targets.float(), observed.float()], dim=1)
-        channels = pad(channels, (0, len(self.encoder) * self.group_size - n_genes))
-        channels = (
-            channels.unflatten(2, (-1, self.group_size)).permute(2, 0, 1, 3).flatten(2)
-        )  # (groups, cells, inputs)
+        channels = nn.functional.pad(channels, (0, len(self.encoder) * self.group_size - n_genes))
+        # (groups, cells, inputs)
+        channels = channels.unflatten(2, (-1, self.group_size)).permute(2, 0, 1, 3).flatten(2)
         h = (torch.bmm(channels, self.encoder) + self.encoder_bias[:, None]).relu().transpose(0, 1)
         time = self.time(level / (len(self.shares) - 1))
         total = torch.zeros_like(h)
@@ -105,8 +102,7 @@ class ScIDPMsNetwork(Network):
         return torch.where(targets, (guess - velocity) ** 2, 0.0).sum() / targets.sum().clamp_min(1)
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scidpms", group="specialised", draws=True, uses_mask=True)
 class ScIDPMs(TorchBaseline):
     """scIDPMs (Zhang et al. 2024): Gaussian diffusion of the missing entries, conditional on the observed ones.
 
@@ -178,11 +174,6 @@ class ScIDPMs(TorchBaseline):
     lr: float = 2e-3
     ema_decay: float | None = 0.99
 
-    name = "scidpms"
-    group = "specialised"
-    draws = True
-    uses_mask = True
-
     def __post_init__(self) -> None:
         if not 1 <= self.n_steps <= self.n_levels:
             raise ValueError(f"n_steps must be between 1 and n_levels={self.n_levels}, found {self.n_steps}.")
@@ -205,11 +196,8 @@ class ScIDPMs(TorchBaseline):
             levels = torch.full((len(batch),), level, device=x.device)
             return network(x, levels, values, batch.observed, sites)
 
-        imputations = [
-            draw(velocity, network.shares, sites.shape, self.n_steps, self.eta, generator)
-            for _ in range(self.n_imputations)
-        ]
-        median = torch.stack(imputations).median(dim=0).values
+        impute = lambda: draw(velocity, network.shares, sites.shape, self.n_steps, self.eta, generator)
+        median = torch.stack([impute() for _ in range(self.n_imputations)]).median(dim=0).values
         return network.values.decode(median, batch.counts, batch.observed)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,7 @@ from sccountsdiff.benchmark.seeding import global_seed
 logger = logging.getLogger("sccountsdiff")
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scvi", group="specialised", draws=True, denoises=True, uses_covariates=True)
 class SCVIBaseline(Baseline):
     """scVI (Lopez et al. 2018) of scvi-tools, its proportions brought to the observed depth of each cell.
 
@@ -74,12 +73,6 @@ class SCVIBaseline(Baseline):
     batch_size: int = 128
     train_kwargs: dict[str, Any] = field(default_factory=dict)
 
-    name = "scvi"
-    group = "specialised"
-    draws = True
-    denoises = True
-    uses_covariates = True
-
     def _fit(self, cells: Cells, seed: int) -> None:
         cells = cells[cells.counts.sum(axis=1) > 0]  # an empty cell has no log depth
         if not len(cells):
@@ -92,7 +85,7 @@ class SCVIBaseline(Baseline):
             self._adata(counts, covariates),
             categorical_covariate_keys=list(self.coder.categories),
             continuous_covariate_keys=list(self.coder.moments),
-            model_kwargs={"n_latent": self.n_latent, "n_hidden": self.n_hidden, "n_layers": self.n_layers},
+            model_kwargs=self._settings(("n_latent", "n_hidden", "n_layers")),
             train_kwargs={"max_epochs": self.max_epochs, **self.train_kwargs},
             batch_size=self.batch_size,
             seed=seed,
@@ -119,14 +112,9 @@ class SCVIBaseline(Baseline):
     def _expected(self, adata: AnnData, counts: np.ndarray, observed: np.ndarray, n_draws: int) -> Iterator[np.ndarray]:
         """Expected counts at the depth of each cell, (draws of the latent cell, cells, genes), for blocks of cells."""
         for block in blocks(len(counts), 256):
+            cells = np.arange(block.start, block.stop)
             proportions = self.model.get_normalized_expression(
-                adata,
-                indices=np.arange(block.start, block.stop),
-                n_samples=n_draws,
-                library_size=1,
-                return_mean=False,
-                return_numpy=True,
-                silent=True,
+                adata, cells, n_samples=n_draws, library_size=1, return_mean=False, return_numpy=True, silent=True
             )
             means = self._mean_depth * proportions.reshape(n_draws, -1, counts.shape[1])
             depths = [depth_factor(counts[block], observed[block], mean, self.pseudo_count) for mean in means]
@@ -144,8 +132,7 @@ class SCVIBaseline(Baseline):
         return AnnData(counts.astype(np.float32), obs=obs, var=pd.DataFrame(index=self.genes))
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("scvi_refined")
 class SCVIRefined(SCVIBaseline):
     """scVI that encodes each cell five times, with its own expectations in place of the hidden entries.
 
@@ -160,5 +147,3 @@ class SCVIRefined(SCVIBaseline):
     """
 
     n_rounds: int = sampling(5)
-
-    name = "scvi_refined"

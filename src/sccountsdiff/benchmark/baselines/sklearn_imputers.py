@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,8 +14,7 @@ from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
 from sccountsdiff.benchmark.baselines.joint import JointBaseline
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("sklearn_iterative", group="specialised", uses_mask=True)
 class SklearnIterative(JointBaseline):
     """IterativeImputer of scikit-learn on log counts: each gene regressed on others, in turns.
 
@@ -56,10 +54,6 @@ class SklearnIterative(JointBaseline):
     n_nearest_features: int | None = 30
     max_iter: int = 5
 
-    name = "sklearn_iterative"
-    group = "specialised"
-    uses_mask = True
-
     def _profiles(self, cells: Cells, depth: np.ndarray, seed: int) -> np.ndarray:
         data = _log_with_gaps(cells, depth)
         imputer = IterativeImputer(
@@ -74,8 +68,7 @@ class SklearnIterative(JointBaseline):
             return np.expm1(imputer.fit_transform(data)[self.n_train :])
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("sklearn_knn", group="specialised", uses_mask=True)
 class SklearnKNN(JointBaseline):
     """KNNImputer of scikit-learn on log counts: the mean of the nearest training cells in which the gene is observed.
 
@@ -109,10 +102,6 @@ class SklearnKNN(JointBaseline):
 
     n_neighbors: int = 15
     weights: Literal["uniform", "distance"] = "uniform"
-
-    name = "sklearn_knn"
-    group = "specialised"
-    uses_mask = True
 
     def _profiles(self, cells: Cells, depth: np.ndarray, seed: int) -> np.ndarray:
         data = _log_with_gaps(cells, depth)

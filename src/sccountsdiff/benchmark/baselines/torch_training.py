@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import lightning.pytorch as pl
 import numpy as np
@@ -24,6 +25,8 @@ from sccountsdiff.training import BestAverage
 
 VALIDATION = "validation_loss"
 MAX_GRADIENT_NORM = 1.0
+PLAIN = {"enable_model_summary": False, "enable_checkpointing": False, "logger": False, "num_sanity_val_steps": 0}
+"""Settings of a Lightning trainer that trains, and does nothing beside it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,22 @@ class Network(nn.Module, ABC):
     def objectives(self) -> list[Objective]:
         """Parameters and the loss that they minimise; each pair has an optimiser, which makes one step for every batch."""
         return [(list(self.parameters()), self.loss)]
+
+
+def mlp(*widths: int) -> nn.Sequential:
+    """Linear layers of these widths, with rectifiers between them.
+
+    Examples
+    --------
+    >>> mlp(3, 8, 2)
+    Sequential(
+      (0): Linear(in_features=3, out_features=8, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=8, out_features=2, bias=True)
+    )
+    """
+    layers = [layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
 
 
 @dataclass(eq=False)
@@ -127,6 +146,10 @@ class TorchBaseline(Baseline):
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         """Predict or draw the counts of a batch, (cells, genes), without gradients; what is not at ``sites`` is ignored."""
 
+    def _n_epochs(self, n_cells: int) -> int:
+        """Epochs at most, for this many training cells."""
+        return self.max_epochs
+
     def _fit(self, cells: Cells, seed: int) -> None:
         with global_seed(seed):
             self.coder = CovariateCoder.fit(cells.covariates)
@@ -144,15 +167,12 @@ class TorchBaseline(Baseline):
         if n_validation or self.ema_decay is not None:  # without decay the average is the weights as they are
             callbacks.append(BestAverage(decay=self.ema_decay or 0.0, monitor=VALIDATION))
         settings = {
-            "max_epochs": self.max_epochs,
+            "max_epochs": self._n_epochs(len(cells)),
             "devices": 1,  # several would start further processes, each with the script of the user
             "callbacks": callbacks,
             "enable_progress_bar": self.progress,
-            "enable_model_summary": False,
-            "enable_checkpointing": False,
-            "logger": False,
-            "num_sanity_val_steps": 0,
             "limit_val_batches": None if n_validation else 0,
+            **PLAIN,
             **self.trainer_kwargs,
         }
         loop = _Loop(self, seed)
@@ -163,25 +183,19 @@ class TorchBaseline(Baseline):
         self.network.to(trainer.strategy.root_device).eval()  # Lightning leaves it on the CPU
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
-        device = next(self.network.parameters()).device
         with torch.inference_mode():
-            draws = [
-                np.concatenate(list(self._one_answer(cells, sites, device, [seed, draw]))) for draw in range(n_samples)
-            ]
+            draws = [np.concatenate(list(self._one_answer(cells, sites, [seed, draw]))) for draw in range(n_samples)]
         return np.stack(draws) if n_samples > 1 else draws[0]
 
-    def _one_answer(
-        self, cells: Cells, sites: np.ndarray, device: torch.device, entropy: list[int]
-    ) -> Iterator[np.ndarray]:
+    def _one_answer(self, cells: Cells, sites: np.ndarray, entropy: list[int]) -> Iterator[np.ndarray]:
         """Blocks of filled-in cells, in order; the draws of a block depend on its number and ``entropy`` only."""
-        start = 0
-        for number, values in enumerate(self._loader(cells, False)):
+        device = next(self.network.parameters()).device
+        batches = zip(self._loader(cells, False), torch.as_tensor(sites).split(self.batch_size), strict=True)
+        for number, (values, sites_of_batch) in enumerate(batches):
             batch = Batch(*(value.to(device) for value in values))
             state = np.random.SeedSequence([*entropy, number]).generate_state(1, np.uint64)[0]
             generator = torch.Generator(device).manual_seed(int(state))
-            sites_of_batch = torch.as_tensor(sites[start : start + len(batch)], device=device)
-            start += len(batch)
-            yield self._fill(batch, sites_of_batch, generator).float().cpu().numpy()
+            yield self._fill(batch, sites_of_batch.to(device), generator).float().cpu().numpy()
 
     def _loader(self, cells: Cells, shuffle: bool) -> DataLoader:
         """Batches that are taken from the tensors by index, much faster than collating cells one by one."""
@@ -199,14 +213,12 @@ class _Loop(pl.LightningModule):
     def __init__(self, method: TorchBaseline, seed: int):
         super().__init__()
         self.automatic_optimization = False
-        self.network, self.seed = method.network, seed
-        self.lr, self.weight_decay, self.n_warmup_steps = method.lr, method.weight_decay, method.n_warmup_steps
+        self.method, self.network, self.seed = method, method.network, seed
         self.history: list[dict[str, float]] = []
 
     def training_step(self, values: list[Tensor], batch_idx: int) -> None:
         """One step for each objective."""
-        batch = Batch(*values)
-        optimizers = self.optimizers(use_pl_optimizer=True)
+        batch, optimizers = Batch(*values), self.optimizers()
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
         for optimizer, (_, objective) in zip(optimizers, self.network.objectives(), strict=True):
             self.toggle_optimizer(optimizer)
@@ -216,9 +228,9 @@ class _Loop(pl.LightningModule):
             optimizer.zero_grad()
             self.manual_backward(loss)
             self.clip_gradients(optimizer, gradient_clip_val=MAX_GRADIENT_NORM, gradient_clip_algorithm="norm")
-            warmth = min(1.0, (self.global_step // len(optimizers) + 1) / max(self.n_warmup_steps, 1))
+            warmth = min(1.0, (self.global_step // len(optimizers) + 1) / max(self.method.n_warmup_steps, 1))
             for group in optimizer.param_groups:
-                group["lr"] = self.lr * warmth
+                group["lr"] = self.method.lr * warmth
             optimizer.step()
             self.untoggle_optimizer(optimizer)
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(batch))
@@ -239,7 +251,5 @@ class _Loop(pl.LightningModule):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """One Adam for each objective."""
-        return [
-            torch.optim.AdamW(parameters, lr=self.lr, weight_decay=self.weight_decay)
-            for parameters, _ in self.network.objectives()
-        ]
+        settings = {"lr": self.method.lr, "weight_decay": self.method.weight_decay}
+        return [torch.optim.AdamW(parameters, **settings) for parameters, _ in self.network.objectives()]

@@ -8,10 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.cells import Cells
-from sccountsdiff.benchmark.baselines.depth import batch_depth, log_profiles
+from sccountsdiff.benchmark.baselines.depth import batch_depth
 
 Scaling = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 """From log counts and what is observed of them, both (cells, genes): shift, scale and largest log count of each gene."""
+
+
+def _unscaled(logs: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """As they are, up to the largest of all genes."""
+    return torch.zeros(()), torch.ones(()), logs.max()
 
 
 class LogValues(nn.Module):
@@ -39,14 +44,12 @@ class LogValues(nn.Module):
     tensor([[4., 2., 0.]])
     """
 
-    def __init__(self, cells: Cells, scaling: Scaling | None = None):
+    def __init__(self, cells: Cells, scaling: Scaling = _unscaled):
         super().__init__()
-        gene_mean, logs = log_profiles(cells)
-        if scaling is None:
-            shift, scale, largest = torch.zeros(()), torch.ones(()), logs.max()
-        else:
-            shift, scale, largest = scaling(logs, torch.as_tensor(cells.observed))
-        for name, value in {"gene_mean": gene_mean, "shift": shift, "scale": scale, "largest": largest}.items():
+        counts, observed = torch.as_tensor(cells.counts, dtype=torch.float32), torch.as_tensor(cells.observed)
+        self.register_buffer("gene_mean", torch.as_tensor(cells.gene_means(), dtype=torch.float32))
+        logs = torch.log1p(counts / self.depth(counts, observed))
+        for name, value in zip(("shift", "scale", "largest"), scaling(logs, observed), strict=True):
             self.register_buffer(name, value)
 
     def depth(self, counts: Tensor, observed: Tensor) -> Tensor:

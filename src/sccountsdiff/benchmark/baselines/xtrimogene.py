@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
-from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
+from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack, split_heads
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
 from sccountsdiff.benchmark.baselines.value_transforms import LogValues
 
 
-@register_baseline
-@dataclass(eq=False)
+@register_baseline("xtrimogene")
 class XTrimoGene(MaskedAutoEncoder):
     """xTrimoGene: a masked auto-encoder that encodes only expressed genes and decodes all of them.
 
@@ -74,14 +71,8 @@ class XTrimoGene(MaskedAutoEncoder):
     dropout: float = 0.0
     max_steps: int | None = 700
 
-    name = "xtrimogene"
-
     def _network(self, cells: Cells) -> Network:
-        encoder = Encoder(cells.counts.shape[1], self.n_hidden, self.n_heads, self.n_layers, self.n_bins, self.dropout)
-        decoder = Decoder(
-            self.n_hidden, self.n_decoder_hidden, self.n_decoder_heads, self.n_decoder_layers, self.dropout
-        )
-        return HiddenExpression(encoder, decoder, LogValues(cells), self.hidden_shares)
+        return HiddenExpression(cells, self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         predicted = self.network(batch.counts, batch.observed)
@@ -91,9 +82,10 @@ class XTrimoGene(MaskedAutoEncoder):
 class HiddenExpression(HidingNetwork):
     """Encoder of expressed genes, decoder of all genes, and the loss at hidden entries."""
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, values: LogValues, hidden_shares: tuple[float, ...]):
-        super().__init__(values, hidden_shares)
-        self.encoder, self.decoder = encoder, decoder
+    def __init__(self, cells: Cells, settings: XTrimoGene):
+        super().__init__(LogValues(cells), settings)
+        self.encoder = Encoder(cells.counts.shape[1], settings)
+        self.decoder = Decoder(settings)
 
     def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Of all entries, (cells, genes)."""
@@ -145,13 +137,13 @@ class AutoDiscretization(nn.Module):
 class Encoder(nn.Module):
     """Transformer over expressed genes."""
 
-    def __init__(self, n_genes: int, n_hidden: int, n_heads: int, n_layers: int, n_bins: int, dropout: float):
+    def __init__(self, n_genes: int, settings: XTrimoGene):
         super().__init__()
+        n_hidden = settings.n_hidden
         self.genes = nn.Embedding(n_genes, n_hidden)
-        self.embed = AutoDiscretization(n_bins, n_hidden)
-        self.layers = nn.ModuleList(
-            _PreNormLayer(n_hidden, n_heads, dropout, _softmax_attention) for _ in range(n_layers)
-        )
+        self.embed = AutoDiscretization(settings.n_bins, n_hidden)
+        layer = lambda: _PreNormLayer(n_hidden, settings.n_heads, settings.dropout, _softmax_attention)
+        self.layers = nn.ModuleList(layer() for _ in range(settings.n_layers))
         self.norm = nn.LayerNorm(n_hidden)
 
     def tokens(self, genes: Tensor, values: Tensor) -> Tensor:
@@ -170,22 +162,21 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Light transformer with linear attention over all genes."""
 
-    def __init__(self, n_encoded: int, n_hidden: int, n_heads: int, n_layers: int, dropout: float):
+    def __init__(self, settings: XTrimoGene):
         super().__init__()
-        self.hidden = nn.Parameter(0.1 * torch.randn(n_encoded))
-        self.project = nn.Linear(n_encoded, n_hidden)
-        self.layers = nn.ModuleList(
-            _PreNormLayer(n_hidden, n_heads, dropout, _linear_attention) for _ in range(n_layers)
-        )
+        n_hidden = settings.n_decoder_hidden
+        self.hidden = nn.Parameter(0.1 * torch.randn(settings.n_hidden))
+        self.project = nn.Linear(settings.n_hidden, n_hidden)
+        layer = lambda: _PreNormLayer(n_hidden, settings.n_decoder_heads, settings.dropout, _linear_attention)
+        self.layers = nn.ModuleList(layer() for _ in range(settings.n_decoder_layers))
         self.out = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, 1))
 
     def forward(self, encoded: Tensor, index: Tensor, valid: Tensor, observed: Tensor, encoder: Encoder) -> Tensor:
         """Values of all genes, (cells, genes)."""
         genes = encoder.genes.weight
         # Project before copying to all cells: there are fewer vectors to project.
-        zero, hidden, encoded = map(
-            self.project, (encoder.tokens(genes, genes.new_zeros(len(genes))), genes + self.hidden, encoded)
-        )
+        zero = encoder.tokens(genes, genes.new_zeros(len(genes)))
+        zero, hidden, encoded = map(self.project, (zero, genes + self.hidden, encoded))
         h = torch.where(observed[..., None], zero, hidden)
         place = index[..., None].expand_as(encoded)
         h = h.scatter(1, place, torch.where(valid[..., None], encoded, h.gather(1, place)))
@@ -211,10 +202,7 @@ class _PreNormLayer(nn.Module):
         )
 
     def forward(self, h: Tensor, valid: Tensor) -> Tensor:
-        q, k, v = (
-            part.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-            for part in self.qkv(self.attention_norm(h)).chunk(3, dim=-1)
-        )
+        q, k, v = split_heads(self.qkv(self.attention_norm(h)), self.n_heads)
         h = h + self.dropout(self.mixed(self.attention(q, k, v, valid).transpose(1, 2).flatten(2)))
         return h + self.dropout(self.feedforward(h))
 
