@@ -92,7 +92,7 @@ def test_mean_needs_no_draws(files):
         (["impute", "{data}", "{model}", "out.h5ad", "--quantiles", "5"], "`quantiles` must be within [0, 1]"),
         (["impute", "{data}", "{model}", "out.h5ad", "--mean", "--quantiles", "0.5"], "`quantiles` need draws"),
         (["train", "{data}", "new", "--schedule", "cosin"], "did you mean 'cosine'"),
-        (["train", "{data}", "new", "--head", "zinb"], "`head` must be one of"),
+        (["train", "{data}", "new", "--head", "zinb"], "Unknown head 'zinb'"),
         (["impute", "{data}", "{model}", "no_such_folder/out.h5ad"], "does not exist"),
     ],
 )

@@ -91,7 +91,7 @@ class TestForwardProcess:
             cells["x0"],
             Fisher(),
             missing=batch["X"].isnan(),
-            show_observed=observed_training,
+            observed_training=observed_training,
             generator=torch.Generator().manual_seed(0),
         )
         for name, value in vars(expected).items():
@@ -172,5 +172,5 @@ def test_sampling_is_left_to_the_model():
 
 
 def test_unknown_head():
-    with pytest.raises(ValueError, match="`head` must be one of"):
+    with pytest.raises(KeyError, match="Unknown head 'zip'"):
         make(head="zip")

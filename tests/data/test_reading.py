@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from sccountsdiff.data import reading
-from sccountsdiff.data.reading import as_matrix, iter_blocks, iter_row_chunks, read_rows
+from sccountsdiff.data.reading import as_matrix, by_rows, iter_blocks, iter_some_rows, read_rows
 
 
 def counts(n_cells=11, n_genes=7, dtype="float32", seed=0):
@@ -23,6 +23,13 @@ def non_canonical_csr(entries, shape):
 
 def as_dense(block):
     return block.toarray() if sp.issparse(block) else block
+
+
+def iter_row_chunks(matrix):
+    """All rows, with the position of the first row of each block."""
+    matrix = by_rows(as_matrix(matrix, "matrix"))
+    for rows, block in iter_some_rows(matrix, np.arange(matrix.shape[0])):
+        yield rows[0], block
 
 
 @pytest.fixture(params=[7, 28, 70, 77, 84, 10_000_000])
@@ -59,10 +66,10 @@ class TestIterRowChunks:
     def test_rows_longer_than_a_block_come_one_by_one(self, small_blocks):
         assert [start for start, _ in iter_row_chunks(np.ones((3, 50)))] == [0, 1, 2]
 
-    def test_sparse_blocks_are_csr(self, store, fmt, small_blocks):
+    def test_sparse_blocks_are_csr_unless_in_a_file_by_columns(self, store, fmt, small_blocks):
         is_sparse = "cs" in fmt or "coo" in fmt
         formats = {getattr(block, "format", None) for _, block in iter_row_chunks(store(counts(), fmt))}
-        assert formats == {"csr" if is_sparse else None}
+        assert formats == {("csc" if fmt == "backed csc" else "csr") if is_sparse else None}
 
     def test_unsorted_and_duplicate_entries_are_put_in_order_without_touching_the_input(self):
         matrix = non_canonical_csr([(2, 1.0), (0, 3.0), (2, 4.0)], shape=(1, 3))

@@ -21,11 +21,11 @@ def draw(x0, seed=0, schedule=None, **kwargs):
     return draw_noised(x0, schedule or Cosine(), generator=torch.Generator().manual_seed(seed), **kwargs)
 
 
-@pytest.mark.parametrize("show_observed", [False, True])
-def test_nothing_but_noised_entries_change(show_observed):
+@pytest.mark.parametrize("observed_training", [False, True])
+def test_nothing_but_noised_entries_change(observed_training):
     x0 = counts()
     untouched = x0.clone()
-    noised = draw(x0, show_observed=show_observed)
+    noised = draw(x0, observed_training=observed_training)
     observed = noised.status == OBSERVED
     assert torch.equal(noised.xt[observed], x0[observed])
     assert torch.equal(noised.xt + noised.y, x0)
@@ -33,11 +33,11 @@ def test_nothing_but_noised_entries_change(show_observed):
     assert torch.equal(x0, untouched)
 
 
-@pytest.mark.parametrize("show_observed", [False, True])
-def test_missing_entries_are_neither_observed_nor_noised(show_observed):
+@pytest.mark.parametrize("observed_training", [False, True])
+def test_missing_entries_are_neither_observed_nor_noised(observed_training):
     x0 = counts()
     missing = torch.rand(x0.shape, generator=torch.Generator().manual_seed(1)) < 0.2
-    noised = draw(x0.masked_fill(missing, 0), missing=missing, show_observed=show_observed)
+    noised = draw(x0.masked_fill(missing, 0), missing=missing, observed_training=observed_training)
     assert torch.equal(noised.status == MISSING, missing)
     assert (noised.xt[missing] == 0).all() and (noised.y[missing] == 0).all()
 
@@ -46,7 +46,7 @@ def test_what_is_missing_does_not_move_the_other_draws():
     """Times and statuses have random numbers of their own, whatever counts there are."""
     x0 = counts()
     missing = torch.rand(x0.shape, generator=torch.Generator().manual_seed(1)) < 0.2
-    with_, without = draw(x0, missing=missing, show_observed=True), draw(x0, show_observed=True)
+    with_, without = draw(x0, missing=missing, observed_training=True), draw(x0, observed_training=True)
     assert torch.equal(with_.t, without.t) and torch.equal(with_.weight, without.weight)
     assert torch.equal(with_.status[~missing], without.status[~missing])
 
@@ -89,7 +89,7 @@ def test_time_is_never_rounded_unless_on_a_grid():
 
 def test_shares_of_observed_entries_and_of_the_last_time():
     n = 4000
-    noised = draw(counts(n), show_observed=True)
+    noised = draw(counts(n), observed_training=True)
     last = (noised.t == 1).float().mean()
     assert abs(last - LAST_TIME_SHARE) < 4 * (LAST_TIME_SHARE * (1 - LAST_TIME_SHARE) / n) ** 0.5
     assert (noised.weight[noised.t == 1] == 1).all()
@@ -120,6 +120,6 @@ def test_images():
 
 def test_the_generator_decides():
     x0 = counts()
-    first, second, other = (draw(x0, seed, show_observed=True) for seed in (0, 0, 1))
+    first, second, other = (draw(x0, seed, observed_training=True) for seed in (0, 0, 1))
     assert all(torch.equal(value, vars(second)[name]) for name, value in vars(first).items())
     assert not torch.equal(first.xt, other.xt)

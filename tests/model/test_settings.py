@@ -95,8 +95,8 @@ class TestUnknownKeywords:
         def draw(*, n_steps=3, final="mean"):
             pass
 
-        assert read_settings(draw, {}, n_steps=3) == SamplingSettings(n_steps=3)
-        assert read_settings(draw, {"n_steps": 4}, n_steps=3) == SamplingSettings(n_steps=4)
+        assert read_settings(draw, {}) == SamplingSettings(n_steps=3, final="mean")
+        assert read_settings(draw, {"n_steps": 4}) == SamplingSettings(n_steps=4, final="mean")
         with pytest.raises(TypeError, match=r"draw\(\) takes no argument 'known'\. Arguments are n_steps, final\."):
             read_settings(draw, {"known": "clean"})
 

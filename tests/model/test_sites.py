@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 import sccountsdiff.data.source
 from sccountsdiff.diffusion import NOISED, OBSERVED
-from sccountsdiff.model.sites import default_sites, missing_entries, named_sites, zeros
+from sccountsdiff.model.sites import missing_entries, named_sites, zeros
 
 QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
 MEAN = {"n_steps": 1, "final": "mean"}
@@ -22,19 +22,10 @@ class TestDefaults:
     rows, counts = np.arange(2), np.array([[0.0, 2.0], [np.nan, 0.0]])
     missing = np.array([[False, True], [True, False]])
 
-    def test_what_is_missing_in_one_fold(self, caplog):
-        with caplog.at_level("INFO", "sccountsdiff"):
-            choose, n_folds = default_sites(has_missing=True, n_folds=7)
-        assert choose is missing_entries and n_folds == 1 and not caplog.text
-        np.testing.assert_array_equal(choose(self.rows, self.counts, self.missing), self.missing)
-
-    def test_else_the_zeros_in_folds_and_this_is_said(self, caplog):
-        with caplog.at_level("INFO", "sccountsdiff"):
-            choose, n_folds = default_sites(has_missing=False, n_folds=7)
-        assert choose is zeros and n_folds == 7
-        assert "No count is marked as missing: imputing all zeros, in 7 folds." in caplog.text
+    def test_are_what_is_missing_or_the_zeros(self):
+        np.testing.assert_array_equal(missing_entries(self.rows, self.counts, self.missing), self.missing)
         nothing = np.zeros_like(self.missing)
-        np.testing.assert_array_equal(choose(self.rows, self.counts, nothing), [[True, False], [False, True]])
+        np.testing.assert_array_equal(zeros(self.rows, self.counts, nothing), [[True, False], [False, True]])
 
     def test_zeros_are_not_filled_in_where_counts_went_missing(self):
         assert self.missing.any()

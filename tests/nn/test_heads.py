@@ -170,10 +170,12 @@ def test_names_classes_and_heads():
     assert not Softplus.scales_by_depth and Poisson.scales_by_depth and NegativeBinomial.scales_by_depth
 
 
-@pytest.mark.parametrize("wrong", ["gauss", 7, None, torch.nn.Linear])
+@pytest.mark.parametrize("wrong", [7, None, torch.nn.Linear])
 def test_others_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"`head` must be one of nb, poisson, softplus.*, or a Head, not "):
+    with pytest.raises(TypeError, match="`head` must be a name or a Head, not "):
         get_head(wrong)
+    with pytest.raises(KeyError, match="Unknown head 'poison'; did you mean 'poisson'?"):
+        get_head("poison")
 
 
 def test_a_head_must_predict():
