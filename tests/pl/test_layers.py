@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sccountsdiff.pl.layers import note_of, spread_of, values_of
+from sccountsdiff.pl.layers import note_of, spread_of, gene_values
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_spread(adata):
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array])
 def test_values_of_a_gene(adata, make):
-    values = values_of(adata, make(adata.X), "b")
+    values = gene_values(adata, make(adata.X), "b")
     assert isinstance(values, np.ndarray) and values.tolist() == [1, 4, 7, 10]
     with pytest.raises(KeyError, match="Gene 'z' is not in adata.var_names"):
-        values_of(adata, adata.X, "z")
+        gene_values(adata, adata.X, "z")
