@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -209,8 +206,3 @@ def test_one_setting_has_no_legend_and_one_seed_the_error_of_the_bootstrap(swept
 def test_unknown_metrics_are_named(swept):
     with pytest.raises(KeyError, match="no metric 'mae', but rmse, pearson"):
         pl.sweep(swept, "mae", show=False)
-
-
-def test_plots_of_models_do_not_know_the_benchmark():
-    code = "import sys, sccountsdiff.pl; print([m for m in sys.modules if m.startswith('sccountsdiff.benchmark')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sccountsdiff.pl.layers import note_of, spread_of, gene_values
+from sccountsdiff.pl.layers import gene_values, note_of, spread_of
 
 
 @pytest.fixture

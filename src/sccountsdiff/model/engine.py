@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +23,8 @@ _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that 
 
 N_CHAINS, N_CHAIN_STEPS = 5, 15
 """Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
+
+SAMPLE_ARGUMENTS = frozenset(inspect.signature(sample).parameters)
 
 EXPECTATION_SEED = 0
 """Seed of these chains: an expectation has none of its own."""
@@ -105,18 +108,19 @@ def draw_sites(
     on_move: OnMove | None = None,
 ) -> Tensor:
     """One draw of the noised entries of some cells; ``rows`` say which cells of the data these are."""
+    # A setting of the reverse process is an argument of `sample` of the same name.
+    settings_of_sample = {name: value for name, value in vars(settings).items() if name in SAMPLE_ARGUMENTS}
+    settings_of_sample["attrition"] = settings.attrition if rows is None else settings.attrition.of_cells(rows)
+    settings_of_sample["known"] = settings.known or "clean"
     return sample(
         guide(module.denoise_with(cells["categories"], cells["continuous"]), settings.guidance),
         module.schedule,
         reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples),
         cells["x0"],
         status,
-        attrition=settings.attrition if rows is None else settings.attrition.of_cells(rows),
-        rounding=settings.rounding,
-        known=settings.known or "clean",
-        final=settings.final,
         generator=generator,
         on_move=on_move,
+        **settings_of_sample,
     )
 
 
