@@ -250,7 +250,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         train_size = 0.9 if train_size is None else train_size
         split = split_train_validation(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
         self._check_unchanged()
-        self._source()  # the data may have been normalised in place since the model was made
+        self._source()  # the whole data may have been normalised in place since the model was made
         can_validate = len(split[1]) > 0
         max_epochs = max_epochs or default_max_epochs(len(split[0]), batch_size)
         if can_validate:

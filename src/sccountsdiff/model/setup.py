@@ -48,6 +48,9 @@ class SetupMixin(CountsDiffBase):
     ) -> None:
         """Say where the counts and the covariates are; every entry of the counts is checked.
 
+        They are read in full only here. If all of them are changed later, as by normalising in place, that is noticed;
+        single entries that are changed are noticed when their cells are imputed, not in training.
+
         Parameters
         ----------
         adata
