@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -108,11 +109,7 @@ class BestAverage(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999, monitor: str = "validation_loss"):
-        def average(averaged: torch.Tensor, current: torch.Tensor, n_averaged: torch.Tensor | int) -> torch.Tensor:
-            n = float(n_averaged)
-            return torch.lerp(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
-
-        super().__init__(use_buffers=False, avg_fn=average)
+        super().__init__(use_buffers=False, avg_fn=partial(_moving_average, decay))
         self.monitor = monitor
         self.best_loss = math.inf
         self._best: dict[str, torch.Tensor] | None = None
@@ -155,13 +152,24 @@ def warm_up_and_decay(
     >>> [round(scheduler.lr_lambdas[0](step), 2) for step in range(6)]
     [0.5, 0.88, 0.6, 0.32, 0.2, 0.2]
     """
-
-    def share(step: int) -> float:
-        decay = 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1)))
-        return min((step + 1) / max(n_warmup_steps, 1), 1) * (lr_final + (1 - lr_final) * decay)
-
+    share = partial(_share_of_lr, n_steps, n_warmup_steps, lr_final)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+# Functions of the module, not local ones: a trained model keeps them, and can be pickled with them.
+
+
+def _moving_average(
+    decay: float, averaged: torch.Tensor, current: torch.Tensor, n_averaged: torch.Tensor | int
+) -> torch.Tensor:
+    n = float(n_averaged)
+    return torch.lerp(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
+
+
+def _share_of_lr(n_steps: int, n_warmup_steps: int, lr_final: float, step: int) -> float:
+    decay = 0.5 * (1 + math.cos(math.pi * min(step / n_steps, 1)))
+    return min((step + 1) / max(n_warmup_steps, 1), 1) * (lr_final + (1 - lr_final) * decay)
 
 
 def default_lr(n_genes: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -180,3 +182,9 @@ def test_models_saved_with_single_precision_covariates_still_load(trained, query
     model = load(tmp_path / "model", query)
     assert model.module.location.dtype == torch.float64
     np.testing.assert_array_equal(model.impute(sites=sites, **QUICK), expected)
+
+
+def test_a_trained_model_can_be_pickled(trained, query, sites, expected):
+    """As it is to be sent to other processes."""
+    again = pickle.loads(pickle.dumps(trained))
+    np.testing.assert_array_equal(again.impute(query, sites=sites, **QUICK), expected)
