@@ -1,25 +1,20 @@
 """scGPT learns from scratch, and imputes from released weights."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from anndata import AnnData
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sccountsdiff.benchmark.baselines.base import Cells
 from sccountsdiff.benchmark.baselines.masking import hide
 from sccountsdiff.benchmark.baselines.scgpt import SCGPT, SCGPTPretrained
-from sccountsdiff.benchmark.baselines.scgpt_network import SCGPTTransformer
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 
 SMALL = {"n_hidden": 8, "n_heads": 2, "n_layers": 1, "max_epochs": 1}
-
-SIZES = {"embsize": 16, "nheads": 2, "d_hid": 24, "nlayers": 2}
 
 
 def as_cells(counts, observed=None):
@@ -31,28 +26,6 @@ def as_cells(counts, observed=None):
 @pytest.fixture(scope="module")
 def counts():
     return np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 4, (30, 12))).astype(np.float32)
-
-
-@pytest.fixture
-def released(tmp_path):
-    """A small checkpoint as released: fused attention, weights that are not needed, rows in any order."""
-    torch.manual_seed(0)
-    vocabulary = {"<pad>": 0, "<cls>": 3} | {f"G{j}": row for j, row in enumerate([7, 1, 9, 2, 8, 4, 5, 6])}
-    network = SCGPTTransformer(10, *SIZES.values())
-    for weight in network.parameters():
-        nn.init.normal_(weight, std=0.5)
-    nn.init.constant_(network.decoder.fc[4].bias, 25.0)  # answers among the bins
-    standard = network.state_dict()
-    fused = {name.replace("in_proj_", "Wqkv."): weight for name, weight in standard.items()}
-    fused["mvc_decoder.W.weight"] = torch.zeros(16, 16)
-    torch.save(fused, tmp_path / "best_model.pt")
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
-    settings = SIZES | {"dropout": 0.2, "pad_value": -2, "mask_value": -1, "n_bins": 51, "training_tasks": "both"}
-    settings |= {"input_emb_style": "continuous", "input_style": "binned"}
-    (tmp_path / "args.json").write_text(json.dumps(settings))
-    cells = AnnData(np.random.default_rng(0).poisson(2, (20, 8)).astype(np.float32))
-    cells.var_names = [f"G{j}" for j in range(8)]
-    return SimpleNamespace(folder=tmp_path, standard=standard, vocabulary=vocabulary, settings=settings, cells=cells)
 
 
 def test_learns(low_rank):

@@ -1,39 +1,10 @@
 """The transformer is that of the original, and reads its released checkpoints."""
 
-import json
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
-from anndata import AnnData
 from torch import nn
 
 from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
-
-SIZES = {"embsize": 16, "nheads": 2, "d_hid": 24, "nlayers": 2}
-
-
-@pytest.fixture
-def released(tmp_path):
-    """A small checkpoint as released: fused attention, weights that are not needed, rows in any order."""
-    torch.manual_seed(0)
-    vocabulary = {"<pad>": 0, "<cls>": 3} | {f"G{j}": row for j, row in enumerate([7, 1, 9, 2, 8, 4, 5, 6])}
-    network = SCGPTTransformer(10, *SIZES.values())
-    for weight in network.parameters():
-        nn.init.normal_(weight, std=0.5)
-    nn.init.constant_(network.decoder.fc[4].bias, 25.0)  # answers among the bins
-    standard = network.state_dict()
-    fused = {name.replace("in_proj_", "Wqkv."): weight for name, weight in standard.items()}
-    fused["mvc_decoder.W.weight"] = torch.zeros(16, 16)
-    torch.save(fused, tmp_path / "best_model.pt")
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
-    settings = SIZES | {"dropout": 0.2, "pad_value": -2, "mask_value": -1, "n_bins": 51, "training_tasks": "both"}
-    settings |= {"input_emb_style": "continuous", "input_style": "binned"}
-    (tmp_path / "args.json").write_text(json.dumps(settings))
-    cells = AnnData(np.random.default_rng(0).poisson(2, (20, 8)).astype(np.float32))
-    cells.var_names = [f"G{j}" for j in range(8)]
-    return SimpleNamespace(folder=tmp_path, standard=standard, vocabulary=vocabulary, settings=settings, cells=cells)
 
 
 @pytest.mark.parametrize("value_style", ["continuous", "scaling"])
@@ -87,7 +58,8 @@ def test_reads_released_weights(released, names):
         torch.save({prefix + k: v for k, v in released.standard.items()}, released.folder / "best_model.pt")
     genes = ["G5", "G0", "G2"]
     network = Checkpoint.read(released.folder).transformer(genes).eval()
-    reference = SCGPTTransformer(10, *SIZES.values()).eval()
+    sizes = [released.settings[name] for name in ("embsize", "nheads", "d_hid", "nlayers")]
+    reference = SCGPTTransformer(10, *sizes).eval()
     reference.load_state_dict(released.standard)
     rows = torch.tensor([[released.vocabulary[gene] for gene in ("<cls>", *genes)]])
     values, observed = torch.tensor([[-2.0, 30.0, 4.0, 0.0]]), torch.tensor([[True, True, True, False]])

@@ -25,3 +25,12 @@ def by_cell():
         return np.mean([function(truth[i, sites[i]], imputed[i, sites[i]]) for i in cells])
 
     return mean
+
+
+@pytest.fixture(scope="session")
+def exact():
+    """Truth and draws from the same Poisson distributions, most of them low: many ties."""
+    rng = np.random.default_rng(0)
+    mean = np.broadcast_to(np.geomspace(0.05, 20, 40), (300, 40))
+    sites = rng.random(mean.shape) < 0.5
+    return rng.poisson(mean), rng.poisson(mean[sites], (15, sites.sum())), sites, mean

@@ -9,15 +9,6 @@ from sccountsdiff.benchmark import metrics
 N_DRAWS = 15
 
 
-@pytest.fixture(scope="module")
-def exact():
-    """Truth and draws from the same Poisson distributions, most of them low: many ties."""
-    rng = np.random.default_rng(0)
-    mean = np.broadcast_to(np.geomspace(0.05, 20, 40), (300, 40))
-    sites = rng.random(mean.shape) < 0.5
-    return rng.poisson(mean), rng.poisson(mean[sites], (N_DRAWS, sites.sum())), sites, mean
-
-
 def test_pit_is_uniform_for_exact_draws(exact):
     truth, draws, sites, _ = exact
     values = metrics.pit(truth, draws, sites)
