@@ -29,10 +29,11 @@ TOLERANT = {"unseen_to_null": True, "silent": True}
 
 
 def with_sampling_settings(kind: type[Baseline]) -> type[Baseline]:
-    """Class decorator, below ``register_baseline``: adds the settings of sampling as fields."""
+    """Class decorator, below ``register_baseline``: adds the settings of sampling as fields, and names them in the docstring."""
     for name, setting in SETTINGS.items():
         kind.__annotations__[name] = setting.annotation
         setattr(kind, name, sampling(setting.default))
+    kind.__doc__ = (kind.__doc__ or "").replace("**sampling", ", ".join(SETTINGS))
     return kind
 
 
@@ -57,7 +58,7 @@ class CountsDiff(Baseline):
         Further arguments of :class:`~sccountsdiff.CountsDiffImputer`.
     train_kwargs
         Further arguments of :meth:`CountsDiffImputer.train() <sccountsdiff.CountsDiffImputer>`.
-    n_steps, known, guidance, attrition, rounding, final, jump_length, n_resamples, batch_size
+    **sampling, batch_size
         Sampling, see :meth:`CountsDiffImputer.impute() <sccountsdiff.CountsDiffImputer>`.
 
     Examples
