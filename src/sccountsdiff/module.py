@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -41,6 +42,10 @@ class CountsDiffModule(BaseModuleClass):
         Show a random share of every training cell as observed (and t = 1 more often).
     p_uncond
         Share of training cells whose covariates are dropped, for guidance.
+    n_factors
+        Number of factors whose posterior is an input of the network.
+    gene_groups
+        Number of the group, such as the modality, of each gene; groups are hidden as a whole in training.
     backbone_kwargs
         Settings of the backbone.
     """
@@ -58,6 +63,8 @@ class CountsDiffModule(BaseModuleClass):
         label_position: int = 0,
         observed_training: bool = True,
         p_uncond: float = 0.2,
+        n_factors: int = 0,
+        gene_groups: np.ndarray | None = None,
         backbone_kwargs: dict | None = None,
     ):
         super().__init__()
@@ -70,16 +77,24 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
+        groups = np.zeros(len(gene_means)) if gene_groups is None else gene_groups
+        self.register_buffer("gene_groups", torch.as_tensor(groups, dtype=torch.long))
         head = get_head(head)
         network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
-            network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location)
+            network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location), n_factors
         ).float()  # as the counts are read, whatever torch's default is
 
     @property
     def n_genes(self) -> int:
         """Number of genes."""
         return len(self.denoiser.gene_means)
+
+    @cached_property
+    def _members_of_groups(self) -> Tensor | None:
+        """Which genes are in each group (groups, genes); ``None`` if there is only one."""
+        numbers = self.gene_groups.unique()
+        return None if len(numbers) == 1 else numbers[:, None] == self.gene_groups
 
     @property
     def has_covariates(self) -> bool:
@@ -147,7 +162,13 @@ class CountsDiffModule(BaseModuleClass):
     ) -> dict[str, NoisedCounts | Tensor]:
         """Forward process: draw a time, what is observed, and the noised state (Algorithm 1)."""
         noised = draw_noised(
-            x0, self.schedule, missing=missing, observed_training=self.observed_training, generator=generator
+            x0,
+            self.schedule,
+            missing=missing,
+            observed_training=self.observed_training,
+            directions=self.denoiser.gene_directions,
+            groups=self._members_of_groups,
+            generator=generator,
         )
         null = torch.rand(len(x0), generator=generator, device=x0.device) < self.p_uncond
         return {"noised": noised, "null": null, "categories": categories, "continuous": continuous}

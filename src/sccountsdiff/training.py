@@ -87,7 +87,8 @@ class CountsDiffTrainingPlan(pl.LightningModule):
             weight_decay=self.weight_decay,
             betas=(0.9, 0.99),
             eps=1e-8,
-            foreach=True,
+            # Lightning does not clip gradients that a fused optimiser would unscale itself.
+            fused=self.trainer.precision != "16-mixed",
         )
         n_steps = max(1, int(self.trainer.estimated_stepping_batches))
         return warm_up_and_decay(optimizer, n_steps, min(self.n_warmup_steps, n_steps // 10), self.lr_final)
@@ -109,7 +110,7 @@ class BestAverage(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999, monitor: str = "validation_loss"):
-        super().__init__(use_buffers=False, avg_fn=partial(_moving_average, decay))
+        super().__init__(use_buffers=False, multi_avg_fn=partial(_moving_average, decay))
         self.monitor = monitor
         self.best_loss = math.inf
         self._best: dict[str, torch.Tensor] | None = None
@@ -160,11 +161,12 @@ def warm_up_and_decay(
 # Functions of the module, not local ones: a trained model keeps them, and can be pickled with them.
 
 
+@torch.no_grad()
 def _moving_average(
-    decay: float, averaged: torch.Tensor, current: torch.Tensor, n_averaged: torch.Tensor | int
-) -> torch.Tensor:
+    decay: float, averaged: list[torch.Tensor], current: list[torch.Tensor], n_averaged: torch.Tensor | int
+) -> None:
     n = float(n_averaged)
-    return torch.lerp(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
+    torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
 
 
 def _share_of_lr(n_steps: int, n_warmup_steps: int, lr_final: float, step: int) -> float:
@@ -184,6 +186,20 @@ def default_lr(n_genes: int) -> float:
     [0.001, 0.001, 0.0005, 0.00025]
     """
     return 1e-3 * min(1.0, math.sqrt(1000 / n_genes))
+
+
+def epochs_between_validations(n_train: int, n_validation: int, batch_size: int, max_epochs: int) -> int:
+    """Epochs after which to validate: so that it takes a quarter of the time at most, and happens 20 times at least.
+
+    Examples
+    --------
+    >>> [epochs_between_validations(n, n // 9, 128, 250) for n in (500, 5_000, 50_000)]
+    [3, 1, 1]
+    """
+    n_repeats = math.ceil(VALIDATION_DRAWS / max(n_validation, VALIDATION_DRAWS // 8))
+    n_passes = n_repeats * math.ceil(n_validation / batch_size)  # each a third of a training step
+    wanted = math.ceil(n_passes / (0.75 * math.ceil(n_train / batch_size)))
+    return max(1, min(wanted, max_epochs // 20))
 
 
 def default_max_epochs(n_train: int, batch_size: int) -> int:

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine, draw_noised
-from sccountsdiff.diffusion.noising import LAST_TIME_SHARE, NOTHING_OBSERVED_SHARE
+from sccountsdiff.diffusion.noising import LAST_TIME_SHARE, LEAST_DEPTH, THINNED_SHARE
 
 N_GENES = 12
 
@@ -27,10 +27,22 @@ def test_nothing_but_noised_entries_change(observed_training):
     untouched = x0.clone()
     noised = draw(x0, observed_training=observed_training)
     observed = noised.status == OBSERVED
-    assert torch.equal(noised.xt[observed], x0[observed])
-    assert torch.equal(noised.xt + noised.y, x0)
+    whole = ((noised.xt + noised.y) == x0).all(1)  # cells that were not thinned first
+    assert whole.all() or observed_training
+    assert torch.equal(noised.xt[whole][observed[whole]], x0[whole][observed[whole]])
     assert (noised.y >= 0).all() and (noised.y[observed] == 0).all()
     assert torch.equal(x0, untouched)
+
+
+def test_half_of_the_cells_are_thinned_as_a_whole():
+    """What is left of a cell is its depth, uniform from the least; half of the cells keep all."""
+    n = 2000
+    x0 = torch.full((n, N_GENES), 1000.0)
+    noised = draw(x0, observed_training=True)
+    left = ((noised.xt + noised.y) / x0).mean(1)
+    thinned = left < 1
+    assert abs(thinned.float().mean() - THINNED_SHARE) < 4 * (THINNED_SHARE * (1 - THINNED_SHARE) / n) ** 0.5
+    assert stats.kstest(left[thinned], stats.uniform(LEAST_DEPTH, 1 - LEAST_DEPTH).cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("observed_training", [False, True])
@@ -40,15 +52,6 @@ def test_missing_entries_are_neither_observed_nor_noised(observed_training):
     noised = draw(x0.masked_fill(missing, 0), missing=missing, observed_training=observed_training)
     assert torch.equal(noised.status == MISSING, missing)
     assert (noised.xt[missing] == 0).all() and (noised.y[missing] == 0).all()
-
-
-def test_what_is_missing_does_not_move_the_other_draws():
-    """Times and statuses have random numbers of their own, whatever counts there are."""
-    x0 = counts()
-    missing = torch.rand(x0.shape, generator=torch.Generator().manual_seed(1)) < 0.2
-    with_, without = draw(x0, missing=missing, observed_training=True), draw(x0, observed_training=True)
-    assert torch.equal(with_.t, without.t) and torch.equal(with_.weight, without.weight)
-    assert torch.equal(with_.status[~missing], without.status[~missing])
 
 
 def test_survivors_are_binomial():
@@ -87,19 +90,13 @@ def test_time_is_never_rounded_unless_on_a_grid():
     assert set(on_grid.t.tolist()) == {np.float32(1e-4).item(), 0.25, 0.5, 0.75, 1.0}
 
 
-def test_shares_of_observed_entries_and_of_the_last_time():
+def test_share_of_the_last_time():
     n = 4000
     noised = draw(counts(n), observed_training=True)
     last = (noised.t == 1).float().mean()
     assert abs(last - LAST_TIME_SHARE) < 4 * (LAST_TIME_SHARE * (1 - LAST_TIME_SHARE) / n) ** 0.5
     assert (noised.weight[noised.t == 1] == 1).all()
     assert (noised.xt[(noised.status == NOISED) & (noised.t == 1)[:, None]] == 0).all()
-    share = (noised.status == OBSERVED).float().mean(1)
-    # Nothing is observed of 15 %, and of those with a uniform share s that happens to leave none: (1 - s)^12.
-    nothing = NOTHING_OBSERVED_SHARE + (1 - NOTHING_OBSERVED_SHARE) / (N_GENES + 1)
-    assert abs((share == 0).float().mean() - nothing) < 4 * (nothing * (1 - nothing) / n) ** 0.5
-    mean = (1 - NOTHING_OBSERVED_SHARE) / 2
-    assert abs(share.mean() - mean) < 4 * float(share.std()) / n**0.5
 
 
 def test_in_the_training_of_the_paper_all_is_noised():

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, count_loss, nb_loss
-from sccountsdiff.nn import HEADS
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine, count_loss, nb_loss
+from sccountsdiff.nn import HEADS, MLP, CountsDenoiser
 
 
 @pytest.mark.parametrize("head", ["poisson", "nb"])
@@ -163,3 +163,44 @@ def test_state_is_saved_whole(backbone_name, make_denoiser, predict):
     other = make_denoiser(backbone_name, gene_means=torch.ones(8))
     other.load_state_dict(denoiser.state_dict())
     assert torch.equal(predict(other).log_mean, predict(denoiser).log_mean)
+
+
+def test_gene_means_are_those_of_cells_of_one_depth():
+    """Half of the genes are measured only in cells of twice the depth: their mean is twice too high at first."""
+    draw = torch.Generator().manual_seed(0)
+    rates = torch.rand(40, generator=draw) * 10 + 1
+    depth = torch.ones(2000, 1)
+    depth[::2] = 2
+    counts = torch.poisson(depth * rates, generator=draw)
+    missing = torch.zeros(counts.shape, dtype=torch.bool)
+    missing[1::2, 20:] = True
+    counts = counts.masked_fill(missing, 0)
+    means = counts.sum(0) / (~missing).sum(0)
+    denoiser = CountsDenoiser(MLP(40, 2), means, Cosine(), n_factors=2)
+    assert float(means[20:].mean() / means[:20].mean() / (rates[20:].mean() / rates[:20].mean())) > 1.2
+    denoiser.fit(counts, missing)
+    relative = denoiser.gene_means / rates
+    # The standard error of a mean of 1,000 counts above 1 is at most 3 %; depths and pseudo-counts add less than that.
+    assert (relative / relative.mean() - 1).abs().max() < 0.12
+
+
+def test_gene_means_of_complete_data_stay():
+    counts = torch.poisson(torch.full((50, 6), 3.0), generator=torch.Generator().manual_seed(0))
+    denoiser = CountsDenoiser(MLP(6, 2), counts.mean(0), Cosine(), n_factors=2)
+    denoiser.fit(counts, torch.zeros(counts.shape, dtype=torch.bool))
+    assert torch.equal(denoiser.gene_means, counts.mean(0))
+
+
+def test_like_genes_have_like_directions():
+    """Two groups of genes with the same means, each moved by a factor of its own."""
+    draw = torch.Generator().manual_seed(0)
+    moved = torch.randn(500, 2, generator=draw).repeat_interleave(3, 1)
+    counts = torch.poisson(20 * torch.exp(0.5 * moved), generator=draw)
+    denoiser = CountsDenoiser(MLP(6, 2), torch.full((6,), 20.0), Cosine(), n_factors=2)
+    denoiser.fit(counts, torch.zeros(counts.shape, dtype=torch.bool))
+    directions = denoiser.gene_directions
+    cosines = directions @ directions.T
+    same = torch.eye(2).repeat_interleave(3, 0).repeat_interleave(3, 1) > 0
+    torch.testing.assert_close(cosines.diagonal(), torch.ones(6))
+    assert cosines[same].min() > 0.9 and cosines[~same].max() < 0.5
+    assert CountsDenoiser(MLP(6, 2), torch.ones(6), Cosine()).gene_directions is None

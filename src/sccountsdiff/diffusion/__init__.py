@@ -3,6 +3,7 @@
 from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
 from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.guidance import guide
+from sccountsdiff.diffusion.hiding import draw_observed
 from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
 from sccountsdiff.diffusion.noising import NoisedCounts, draw_noised
 from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED, Denoiser, Prediction
@@ -36,6 +37,7 @@ __all__ = [
     "count_loss",
     "draw_births",
     "draw_noised",
+    "draw_observed",
     "follow",
     "get_attrition",
     "get_schedule",

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sccountsdiff.diffusion.hiding import draw_observed
 from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
 
-NOTHING_OBSERVED_SHARE = 0.15
-"""Share of training cells of which nothing is shown as observed, so that the model can generate."""
-
 LAST_TIME_SHARE = 0.3
 """Share of training cells at t = 1, where the one-pass mean is read off and where the weight of Eq. 6 vanishes."""
+
+THINNED_SHARE, LEAST_DEPTH = 0.5, 0.3
+"""Share of training cells that are thinned as a whole first, and the least share of their molecules that is left."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def draw_noised(
     *,
     missing: Tensor | None = None,
     observed_training: bool = False,
+    directions: Tensor | None = None,
+    groups: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> NoisedCounts:
     """Draw times and noised counts for one training step.
@@ -69,8 +72,11 @@ def draw_noised(
     missing
         Entries without a count, boolean; default: none.
     observed_training
-        Show a random share of each cell as observed, and draw t = 1 more often than by chance: the network then learns
-        to predict hidden entries from observed ones. ``False`` is the paper's training.
+        Show a share of each cell as observed, and draw t = 1 more often than by chance: the network then learns to
+        predict hidden entries from observed ones, see :func:`draw_observed`. Half of the cells are thinned as a whole
+        first, to what a shallower sequencing would have found. ``False`` is the paper's training.
+    directions, groups
+        Of the genes, for :func:`draw_observed`.
     generator
         Source of randomness; default: torch's global one.
 
@@ -102,8 +108,10 @@ def draw_noised(
         last = uniform(n) < LAST_TIME_SHARE
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
-        share = uniform(n, *ones) * (uniform(n, *ones) >= NOTHING_OBSERVED_SHARE)
-        status = status.masked_fill(uniform(*x0.shape) < share, OBSERVED)
+        observed = draw_observed(x0.shape, device, missing, directions, groups, generator)
+        status = status.masked_fill(observed, OBSERVED)
+        depth = LEAST_DEPTH + (1 - LEAST_DEPTH) * uniform(n, *ones)
+        x0 = thin(x0, depth.masked_fill(uniform(n, *ones) >= THINNED_SHARE, 1.0), generator)
     if missing is not None:
         status = status.masked_fill(missing, MISSING)
     is_noised = status == NOISED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -30,9 +31,15 @@ from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
-from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs
+from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs, epochs_between_validations
 
 logger = logging.getLogger("sccountsdiff")
+
+N_FACTORS = 20
+"""Default number of factors."""
+
+MAX_FITTED_ENTRIES = 10_000_000
+"""Entries, cells times genes, that depths and factors are fitted to."""
 
 _FIXED_IN_TRAINING = {
     "datasplitter_kwargs": "cells are split by `train_size` and `validation_size`",
@@ -64,6 +71,13 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         are. ``False`` is the paper's training; imputation then shows them thinned (RePaint).
     p_uncond
         Share of training cells whose covariates are dropped, for guidance.
+    n_factors
+        Number of factors of a linear model of the genes, fitted when the model is made, whose posterior given the
+        observed entries is an input of the network; 0 leaves it out. Default: 20, or as many as there are genes; 0 with
+        ``observed_training=False``.
+    gene_groups
+        Column of ``var`` with the group of each gene, such as its modality. Training hides whole groups at times, so
+        that one that a cell lacks can be imputed. Without such a column all genes are one group.
     n_hidden, n_layers, dropout_rate
         Of the backbone; ``None`` leaves its own default.
     **backbone_kwargs
@@ -97,6 +111,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         head: str | type[Head] | Head = "nb",
         observed_training: bool = True,
         p_uncond: float = 0.2,
+        n_factors: int | None = None,
+        gene_groups: str = "feature_types",
         n_hidden: int | None = None,
         n_layers: int | None = None,
         dropout_rate: float | None = None,
@@ -124,6 +140,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         # Loading fills these in from the saved state.
         means = np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
+        groups = np.zeros(n_genes)
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
             self._check_unchanged()
@@ -131,6 +148,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             matrix = self._open_counts(cells.adata)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means = summary.gene_means(zeros_missing)
+            if gene_groups in cells.adata.var:
+                groups = cells.adata.var[gene_groups].astype(str).factorize()[0]
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
             location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
@@ -146,8 +165,12 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             label_position=label_position,
             observed_training=observed_training,
             p_uncond=p_uncond,
+            n_factors=_number_of_factors(n_factors, n_genes, observed_training),
+            gene_groups=groups,
             backbone_kwargs=options,
         )
+        if adata is not None:
+            self._fit_to_some_cells()
         self._model_summary_string = (
             f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(head)}, "
             f"schedule: {schedule}, "
@@ -179,6 +202,14 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
                 f"`adata` is a copy of data that was set up, or was copied and the copy set up since. Call "
                 f"`CountsDiffImputer.{method}(adata, ...)` again, with the same arguments."
             ) from None
+
+    def _fit_to_some_cells(self) -> None:
+        """Fit what is not trained to as many cells, spread over all of them, as make a matrix of moderate size."""
+        source, n_genes = self._source(), len(self.gene_names)
+        n = min(source.n_cells, max(MAX_FITTED_ENTRIES // n_genes, 1000))
+        rows = np.unique(np.linspace(0, source.n_cells - 1, n).astype(int))
+        cells = self.module.read(source.read(rows)[1])
+        self.module.denoiser.fit(cells["x0"], cells["missing"])
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -254,7 +285,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         can_validate = len(split[1]) > 0
         max_epochs = max_epochs or default_max_epochs(len(split[0]), batch_size)
         if can_validate:
-            trainer_kwargs.setdefault("check_val_every_n_epoch", 1)
+            every = epochs_between_validations(len(split[0]), len(split[1]), batch_size, max_epochs)
+            trainer_kwargs.setdefault("check_val_every_n_epoch", every)
+        patience = early_stopping_patience or max(5, max_epochs // 10)
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         # Weights of an earlier training are validated first: they stay if none of this one's are better.
         trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained else 0)
@@ -266,7 +299,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             batch_size=batch_size,
             early_stopping=early_stopping and can_validate,
             early_stopping_monitor="validation_loss",
-            early_stopping_patience=early_stopping_patience or max(5, max_epochs // 10),
+            early_stopping_patience=math.ceil(patience / trainer_kwargs.get("check_val_every_n_epoch", 1)),
             # The same cells on every process, whether or not a seed was set.
             datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
             gradient_clip_val=gradient_clip_val,
@@ -362,6 +395,12 @@ def _name(part: object) -> str:
 def _refuse_other_types(adata: object) -> None:
     if not isinstance(adata, AnnData | MuData | None):
         raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
+
+
+def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: bool) -> int:
+    if n_factors is None:
+        return min(N_FACTORS, n_genes) if observed_training else 0
+    return whole_number("n_factors", n_factors, least=0)
 
 
 def _refuse_mps(accelerator: str) -> None:

@@ -3,6 +3,7 @@
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
 from sccountsdiff.nn.denoiser import CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
+from sccountsdiff.nn.factors import Factors, factor_posterior, fit_factors
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
@@ -13,6 +14,7 @@ __all__ = [
     "Backbone",
     "Conditioning",
     "CountsDenoiser",
+    "Factors",
     "Head",
     "HeadInput",
     "NegativeBinomial",
@@ -20,6 +22,8 @@ __all__ = [
     "Softplus",
     "TimeEmbedding",
     "Transformer",
+    "factor_posterior",
+    "fit_factors",
     "get_backbone",
     "get_head",
     "register_backbone",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
 from sccountsdiff.nn.backbone import Backbone
 from sccountsdiff.nn.embeddings import Conditioning
+from sccountsdiff.nn.factors import Factors
 from sccountsdiff.nn.heads import Head, HeadInput, get_head
 
 DEPTH_PSEUDO_COUNT = 10.0
@@ -39,6 +41,8 @@ class CountsDenoiser(nn.Module):
         Number of categories of each categorical covariate.
     n_continuous
         Number of continuous covariates.
+    n_factors
+        Number of factors whose posterior, given the observed entries, is an input of the network; see :class:`Factors`.
 
     Examples
     --------
@@ -65,13 +69,24 @@ class CountsDenoiser(nn.Module):
         head: str | type[Head] | Head = "nb",
         n_categories: Sequence[int] = (),
         n_continuous: int = 0,
+        n_factors: int = 0,
     ):
         super().__init__()
         self.backbone = backbone
         self.schedule = schedule
         self.head = get_head(head)
         self.register_buffer("gene_means", torch.as_tensor(gene_means, dtype=torch.float32))
-        self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous)
+        self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
+        self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous, n_factors)
+
+    @property
+    def gene_directions(self) -> Tensor | None:
+        """A vector of length 1 for each gene, alike for genes with like loadings and like means; ``None`` without factors."""
+        if self.factors is None:
+            return None
+        log_means = self.gene_means.log()
+        level = (log_means - log_means.mean()) / log_means.std(correction=0).clamp_min(1e-3)
+        return F.normalize(torch.cat([F.normalize(self.factors.loadings), level[:, None]], dim=1))
 
     def forward(
         self, x: Tensor, status: Tensor, t: Tensor, categories: Tensor, continuous: Tensor, null: Tensor
@@ -86,7 +101,8 @@ class CountsDenoiser(nn.Module):
 
         values = torch.log1p(x * torch.exp(-offset))
         channels = torch.stack([values * noised, values * observed, status], dim=1)  # (cells, 3, genes)
-        tokens = self.conditioning(t, depth, categories, continuous, null)
+        factors = None if self.factors is None else self.factors(x, observed, offset)
+        tokens = self.conditioning(t, depth, categories, continuous, null, factors)
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
         prediction = self.head.predict(
@@ -106,6 +122,17 @@ class CountsDenoiser(nn.Module):
                 f"genes), not {found}."
             )
 
+    @torch.no_grad()
+    def fit(self, counts: Tensor, missing: Tensor) -> None:
+        """Fit what is not trained, depths and factors, to counts (cells, genes), 0 where ``missing``."""
+        observed = (~missing).to(counts.dtype)
+        if bool(missing.any()):
+            self.gene_means.mul_(_depth_bias(counts, observed, self.gene_means))
+        if self.factors is not None:
+            nothing = torch.zeros_like(observed)
+            log_depth, _ = self._depth(counts, observed, nothing, nothing[:, :1])
+            self.factors.fit(counts, log_depth, missing)
+
     def _depth(self, x: Tensor, observed: Tensor, noised: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Log depth factor (cells, 1) and the numbers that describe the depth to the network (cells, features)."""
         n_observed = (x * observed).sum(1, keepdim=True)
@@ -116,3 +143,18 @@ class CountsDenoiser(nn.Module):
         else:
             offset = torch.zeros_like(n_observed)
         return offset, torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset], dim=1)
+
+
+def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 20) -> Tensor:
+    """By what to multiply gene means where genes were observed in cells that are deeper, or shallower, than others.
+
+    Depths and means explain each other: a depth is a cell's total over what the means add up to in its observed genes, and
+    a mean is that of counts over depths (the likeliest ones of Poisson counts; alternated until they agree).
+    """
+    total, n_observed = counts.sum(1, keepdim=True), observed.sum(0).clamp_min(1)
+    change = torch.ones_like(gene_means)
+    for _ in range(n_rounds):
+        depth = (total + DEPTH_PSEUDO_COUNT) / (observed @ (gene_means * change)[:, None] + DEPTH_PSEUDO_COUNT)
+        change = n_observed / (observed * depth).sum(0).clamp_min(1e-6)
+        change = change / (change * gene_means).sum() * gene_means.sum()  # depths are relative to those of a mean cell
+    return change

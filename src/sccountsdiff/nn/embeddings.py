@@ -44,7 +44,7 @@ class TimeEmbedding(nn.Module):
 
 
 class Conditioning(nn.Module):
-    """One token each for time, for depth and for every covariate; covariate tokens are 0 in the null state.
+    """One token each for time, for depth, for factors and for every covariate; covariate tokens are 0 in the null state.
 
     Parameters
     ----------
@@ -56,6 +56,8 @@ class Conditioning(nn.Module):
         Number of categories of each categorical covariate.
     n_continuous
         Number of continuous covariates.
+    n_factors
+        Number of factors; 0: no token for them.
 
     Examples
     --------
@@ -67,17 +69,33 @@ class Conditioning(nn.Module):
     torch.Size([4, 4, 8])
     """
 
-    def __init__(self, n_hidden: int, n_depth_features: int, n_categories: Sequence[int] = (), n_continuous: int = 0):
+    def __init__(
+        self,
+        n_hidden: int,
+        n_depth_features: int,
+        n_categories: Sequence[int] = (),
+        n_continuous: int = 0,
+        n_factors: int = 0,
+    ):
         super().__init__()
         self.time = TimeEmbedding(n_hidden)
         self.depth = nn.Sequential(nn.Linear(n_depth_features, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden))
+        self.factors = nn.Linear(n_factors, n_hidden) if n_factors else None
         self.categorical = nn.ModuleList(nn.Embedding(n, n_hidden) for n in n_categories)
         self.continuous = nn.ModuleList(
             nn.Sequential(nn.Linear(1, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden)) for _ in range(n_continuous)
         )
 
-    def forward(self, t: Tensor, depth: Tensor, categories: Tensor, continuous: Tensor, null: Tensor) -> Tensor:
-        """Tokens of shape (cells, 2 + covariates, n_hidden).
+    def forward(
+        self,
+        t: Tensor,
+        depth: Tensor,
+        categories: Tensor,
+        continuous: Tensor,
+        null: Tensor,
+        factors: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens of shape (cells, tokens, n_hidden).
 
         Parameters
         ----------
@@ -91,8 +109,11 @@ class Conditioning(nn.Module):
             Values, (cells, continuous covariates).
         null
             Cells in the null state, (cells,) boolean.
+        factors
+            Values, (cells, factors).
         """
         covariates = [embed(categories[:, k]) for k, embed in enumerate(self.categorical)]
         covariates += [embed(continuous[:, [k]]) for k, embed in enumerate(self.continuous)]
         covariates = [token.masked_fill(null[:, None], 0.0) for token in covariates]
-        return torch.stack([self.time(t), self.depth(depth), *covariates], dim=1)
+        linear = [] if self.factors is None else [self.factors(factors)]
+        return torch.stack([self.time(t), self.depth(depth), *linear, *covariates], dim=1)

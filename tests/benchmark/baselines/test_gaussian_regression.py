@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 from anndata import AnnData
-from scipy.stats import multivariate_normal
 
 from sccountsdiff.benchmark.baselines import GaussianRegression, GeneMean
-from sccountsdiff.benchmark.baselines.gaussian_regression import PRIOR_CELLS, conditional_moments, fit_factors
+from sccountsdiff.benchmark.baselines.gaussian_regression import PRIOR_CELLS, conditional_moments
 
 NO_DEPTH = {"pseudo_count": 1e12}  # so many that all cells are of one depth
 
@@ -33,37 +32,6 @@ def test_the_regression_is_that_of_the_covariance_matrix():
         expected_mean, expected_variance = dense_moments(values[i], seen, np.zeros(8), covariance)
         np.testing.assert_allclose(mean[i, ~seen], expected_mean[~seen], rtol=1e-10)
         np.testing.assert_allclose(variance[i, ~seen], expected_variance[~seen], rtol=1e-10)
-
-
-def test_factor_analysis_finds_the_covariance_of_incomplete_data():
-    rng = np.random.default_rng(1)
-    loadings, noise, values = normal_values(5000, rng)
-    observed = rng.random(values.shape) < 0.7
-    fitted, fitted_noise = fit_factors(np.where(observed, values, 0), observed, n_factors=2, n_rounds=100)
-    covariance = loadings @ loadings.T + np.diag(noise)
-    scale = np.sqrt(np.diag(covariance))
-    difference = (fitted @ fitted.T + np.diag(fitted_noise) - covariance) / np.outer(scale, scale)
-    assert np.abs(difference).max() < 0.06  # the standard error of a variance from 3,500 values is 0.024
-
-
-def test_no_round_lowers_the_likelihood():
-    """What expectation maximisation promises, here without a prior."""
-    rng = np.random.default_rng(2)
-    _, _, values = normal_values(60, rng)
-    observed = rng.random(values.shape) < 0.6
-    residuals = np.where(observed, values, 0)
-
-    def log_likelihood(n_rounds):
-        loadings, noise = fit_factors(residuals, observed, n_factors=2, n_rounds=n_rounds, prior_cells=0)
-        covariance = loadings @ loadings.T + np.diag(noise)
-        return sum(
-            multivariate_normal.logpdf(values[i, seen], cov=covariance[np.ix_(seen, seen)])
-            for i, seen in enumerate(observed)
-            if seen.any()
-        )
-
-    likelihoods = [log_likelihood(n) for n in range(1, 12)]
-    assert (np.diff(likelihoods) > 0).all()
 
 
 @pytest.mark.parametrize("transform", ["sqrt", "log"])

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from sklearn.utils.extmath import randomized_svd
+import torch
 
 from sccountsdiff.benchmark.baselines.base import Baseline, register_baseline
 from sccountsdiff.benchmark.baselines.cells import Cells, stack
@@ -16,52 +16,8 @@ from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.baselines.naive import ConditionalMean
 from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.checks import one_of, whole_number
-
-PRIOR_CELLS = 5
-"""Cells without any signal that are added to the data, so that what few cells say is not taken at face value."""
-
-NOISE_FLOOR = 0.01
-"""Share of the variance of a gene that is noise at least."""
-
-
-def factor_posterior(
-    residuals: np.ndarray, observed: np.ndarray, loadings: np.ndarray, noise: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances of the factors of each cell, given its observed entries.
-
-    Genes are ``loadings @ factors`` plus independent noise, and factors are standard normal. One system of equations of the
-    size of the factors is solved for each cell, whichever genes are observed in it.
-
-    Parameters
-    ----------
-    residuals
-        Values minus their means (cells, genes), 0 where not observed.
-    observed
-        Boolean (cells, genes).
-    loadings
-        Loadings (genes, factors).
-    noise
-        Variance of the noise (genes,).
-
-    Returns
-    -------
-    Means (cells, factors) and covariances (cells, factors, factors).
-
-    Examples
-    --------
-    One factor in two genes with as much noise; the second is seen in one of the cells.
-
-    >>> import numpy as np
-    >>> observed = np.array([[True, False], [True, True]])
-    >>> residuals = np.array([[3.0, 0.0], [3.0, 3.0]])
-    >>> mean, covariance = factor_posterior(residuals, observed, np.ones((2, 1)), np.ones(2))
-    >>> mean.ravel().tolist(), covariance.ravel().round(2).tolist()
-    ([1.5, 2.0], [0.5, 0.33])
-    """
-    n_factors = loadings.shape[1]
-    precision = ((observed / noise) @ _squares(loadings)).reshape(-1, n_factors, n_factors) + np.eye(n_factors)
-    covariance = np.linalg.inv(precision)
-    return np.einsum("ckl,cl->ck", covariance, (residuals / noise) @ loadings), covariance
+from sccountsdiff.nn import factor_posterior, fit_factors
+from sccountsdiff.nn.factors import PRIOR_CELLS
 
 
 def conditional_moments(
@@ -74,7 +30,7 @@ def conditional_moments(
     Parameters
     ----------
     residuals, observed, loadings, noise
-        As for :func:`factor_posterior`.
+        As for :func:`~sccountsdiff.nn.factor_posterior`, but arrays.
 
     Returns
     -------
@@ -88,80 +44,20 @@ def conditional_moments(
     >>> mean[0, 1].item(), variance[0, 1].item()
     (1.5, 1.5)
     """
-    factors, covariance = factor_posterior(residuals, observed, loadings, noise)
-    variance = covariance.reshape(len(covariance), -1) @ _squares(loadings).T + noise
-    return factors @ loadings.T, variance
+    factors, covariance = _posterior(residuals, observed, loadings, noise)
+    squares = (loadings[:, :, None] * loadings[:, None]).reshape(len(loadings), -1)
+    return factors @ loadings.T, covariance.reshape(len(covariance), -1) @ squares.T + noise
 
 
-def fit_factors(
-    residuals: np.ndarray,
-    observed: np.ndarray,
-    n_factors: int,
-    n_rounds: int = 20,
-    prior_cells: float = PRIOR_CELLS,
-    batch_size: int = 1024,
-    seed: int = 0,
+def _posterior(
+    residuals: np.ndarray, observed: np.ndarray, loadings: np.ndarray, noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Factor analysis of incomplete data: expectation maximisation that starts from principal components.
-
-    Parameters
-    ----------
-    residuals
-        Values minus their means (cells, genes), 0 where not observed.
-    observed
-        Boolean (cells, genes).
-    n_factors
-        Number of factors; no more than cells or genes.
-    n_rounds
-        Rounds of expectation maximisation.
-    prior_cells
-        Loadings are shrunk as by this many cells in which factors have no effect.
-    batch_size
-        Cells at a time, which bounds the memory.
-    seed
-        Seed of the randomised principal components.
-
-    Returns
-    -------
-    Loadings (genes, factors) and the variance of the noise (genes,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> values = rng.normal(size=(2000, 1)) @ np.array([[2.0, 1.0, -1.0]]) + rng.normal(size=(2000, 3))
-    >>> loadings, noise = fit_factors(values, np.ones(values.shape, dtype=bool), n_factors=1, n_rounds=50)
-    >>> (loadings @ loadings.T + np.diag(noise)).round()
-    array([[ 5.,  2., -2.],
-           [ 2.,  2., -1.],
-           [-2., -1.,  2.]])
-    """
-    n_cells, n_genes = residuals.shape
-    n_factors = min(n_factors, n_cells, n_genes)
-    n_observed = observed.sum(axis=0).clip(1)
-    total = np.sum(residuals**2, axis=0)
-    floor = NOISE_FLOOR * total / n_observed + 1e-9  # a silent gene has no variance at all
-    _, values, components = randomized_svd(residuals, n_factors, random_state=seed)
-    loadings = components.T * values / np.sqrt(n_cells)
-    noise = np.maximum(total / n_observed - np.sum(loadings**2, axis=1), floor)
-
-    for _ in range(n_rounds):
-        spread = np.zeros(n_factors**2)  # second moments of the factors, over all cells
-        second = np.zeros((n_genes, n_factors**2))  # the same over the cells in which the gene is observed
-        cross = np.zeros((n_genes, n_factors))  # of the gene and the factors
-        for rows in blocks(n_cells, batch_size):
-            factors, covariance = factor_posterior(residuals[rows], observed[rows], loadings, noise)
-            moments = _squares(factors) + covariance.reshape(len(factors), -1)
-            spread += moments.sum(axis=0)
-            second += observed[rows].T.astype(float) @ moments
-            cross += residuals[rows].T @ factors
-        second = second.reshape(n_genes, n_factors, n_factors) + prior_cells * np.eye(n_factors)
-        loadings = np.linalg.solve(second, cross[..., None])[..., 0]
-        noise = np.maximum((total - np.sum(loadings * cross, axis=1)) / n_observed, floor)
-        # Factors have to be standard normal. Scaling them in each round, rather than waiting until they are, takes fewer
-        # rounds (parameter expansion), and the prior does not shrink what all genes share.
-        loadings = loadings @ np.linalg.cholesky(spread.reshape(n_factors, n_factors) / n_cells)
-    return loadings, noise
+    """Means (cells, factors) and covariances (cells, factors, factors) of the factors."""
+    tensors = [
+        torch.from_numpy(np.asarray(array, dtype=np.float64)) for array in (residuals, observed, loadings, noise)
+    ]
+    factors, root = factor_posterior(*tensors)
+    return factors.numpy(), torch.cholesky_inverse(root).numpy()
 
 
 @register_baseline("gaussian_regression", group="specialised", draws=True, uses_covariates=True, uses_mask=True)
@@ -222,9 +118,10 @@ class GaussianRegression(Baseline):
         self._largest = values.max(axis=0)
         self._value_means = _shrunk_means(Cells(values, cells.observed, cells.covariates))
         residuals = np.where(cells.observed, values - _means_of(self._value_means, cells), 0)
-        self._loadings, self._noise = fit_factors(
-            residuals, cells.observed, self.n_factors, self.n_rounds, batch_size=self.batch_size, seed=seed
-        )
+        observed = None if cells.observed.all() else torch.from_numpy(cells.observed)
+        residuals = torch.from_numpy(residuals.astype(np.float64))
+        fitted = fit_factors(residuals, observed, self.n_factors, self.n_rounds, batch_size=self.batch_size, seed=seed)
+        self._loadings, self._noise = (tensor.numpy() for tensor in fitted)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         rng = np.random.default_rng(seed)
@@ -245,7 +142,7 @@ class GaussianRegression(Baseline):
     def _draw(self, cells: Cells, n_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Counts (draws, cells, genes)."""
         residuals, mean, depth = self._centred(cells)
-        factors, covariance = factor_posterior(residuals, cells.observed, self._loadings, self._noise)
+        factors, covariance = _posterior(residuals, cells.observed, self._loadings, self._noise)
         mean = self._bounded(mean + factors @ self._loadings.T)
         of_factors = rng.standard_normal((n_samples, *factors.shape, 1))
         of_genes = rng.standard_normal((n_samples, *mean.shape)) * np.sqrt(self._noise)
@@ -269,11 +166,6 @@ class GaussianRegression(Baseline):
     def _bounded(self, values: np.ndarray) -> np.ndarray:
         """Within what training cells had: regressions extrapolate, and a large log is an explosion of the count."""
         return values.clip(0, self._largest)
-
-
-def _squares(vectors: np.ndarray) -> np.ndarray:
-    """Products of all pairs of entries of each row, (rows, columns * columns)."""
-    return (vectors[:, :, None] * vectors[:, None]).reshape(len(vectors), -1)
 
 
 def _shrunk_means(cells: Cells) -> ConditionalMean:
