@@ -17,7 +17,7 @@ from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.metrics import frechet
 from sccountsdiff.benchmark.missingness import MCAR, MNARLow, valid_sites
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.runner import SHARES
+from sccountsdiff.benchmark.runner import TEST_SHARE
 
 COSTS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
 
@@ -236,7 +236,7 @@ def test_scfid_with_a_saved_embedder(toy_data, tmp_path, monkeypatch):
     monkeypatch.setattr(frechet, "train_embedder", train_shortly)
     options = {"metrics": ["scfid"], "n_bootstrap": 0, "min_cells": 1, "silent": True}
     in_place = bm.run(toy_data, "mcar", ["zero", "gene_mean"], **options)["value"]
-    train = split_cells(toy_data.adata, SHARES, seed=0)[0]
+    train = split_cells(toy_data.adata, (1 - TEST_SHARE, TEST_SHARE), seed=0)[0]
     train_shortly(toy_data.adata[train].copy(), seed=0).save(tmp_path / "model")
     monkeypatch.setattr(frechet, "train_embedder", None)
     saved = bm.run(toy_data, "mcar", ["zero", "gene_mean"], embedder=tmp_path / "model", **options)["value"]
