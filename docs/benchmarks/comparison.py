@@ -155,8 +155,9 @@ class Comparison:
         key = "countsdiff_mean" if name == OURS else name
         method = bm.baselines.get_baseline(key)()
         if self.tuned:
-            options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0, "output": self.output / "tuning"}
-            method = bm.tune(self.dataset(dataset), key, **options)[key]
+            options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
+            where = {"output": self.output / "tuning", "silent": True}
+            method = bm.tune(self.dataset(dataset), key, **options, **where)[key]
         if name != OURS:
             return [method]
         training = [setting.name for setting in dataclasses.fields(method) if "sampling" not in setting.metadata]
