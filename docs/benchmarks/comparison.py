@@ -30,6 +30,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,6 @@ from threadpoolctl import threadpool_limits
 import sccountsdiff.benchmark as bm
 from sccountsdiff.benchmark import baselines as methods
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import prepare
 
 DATASETS = {
@@ -73,6 +73,8 @@ DENOISING = ["molecule_poisson", "molecule_mse"]
 N_BOOTSTRAP = 5
 
 OURS = "countsdiff"
+KEY_OF = {OURS: "countsdiff_mean"}
+"""Method whose settings are chosen for both: they share a trained model."""
 CHEAP = ("gene_mean", "conditional_mean_scaled", "knn_mean", "gaussian_regression", "magic", "alra")
 TRAINED = ("scvi", "remdm", OURS)
 SLOW = {
@@ -152,7 +154,7 @@ class Comparison:
         """The method in the settings that were chosen for a data set; ours are two, which share one trained model."""
         if name in SLOW:
             return [SLOW[name]]
-        key = "countsdiff_mean" if name == OURS else name
+        key = KEY_OF.get(name, name)
         method = bm.baselines.get_baseline(key)()
         if self.tuned:
             options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
@@ -211,16 +213,16 @@ class Comparison:
             table.to_csv(partial, index=False, float_format="%.5g")
             partial.replace(target)
 
-    @cache  # noqa: B019
     def _is_current(self, dataset: str, method: str) -> bool:
-        """Whether the method has the settings that were chosen, or may have any."""
-        name = method.partition("(")[0]
-        key = "countsdiff_mean" if name == OURS else name
-        path = self.output / "tuning" / f"tuned_{dataset}_{key}_{'_'.join(map(str, SEEDS))}.json"
-        if not self.tuned or not path.exists():
-            return True
-        family = OURS if key == "countsdiff_mean" else key
-        return method in [label(chosen, chosen.name) for chosen in self.methods(family, dataset)]
+        """Whether the method has the settings that were chosen; those that nothing was chosen for may have any."""
+        name, _, settings = method.partition("(")
+        path = self.output / "tuning" / tuned_name(dataset, KEY_OF.get(name, name))
+        return not path.exists() or json.loads(path.read_text())["chosen"].partition("(")[2] == settings
+
+
+def tuned_name(dataset: str, method: str) -> str:
+    """File with the settings that were chosen."""
+    return f"tuned_{dataset}_{method}_{'_'.join(map(str, SEEDS))}.json"
 
 
 def forget(output: Path, names: Sequence[str]) -> None:
@@ -229,6 +231,8 @@ def forget(output: Path, names: Sequence[str]) -> None:
         method = json.loads(path.read_text())["configuration"]["method"]
         if isinstance(method, dict) and method["name"] in names:
             path.unlink()
+    for name, dataset in product(names, DATASETS):
+        (output / "tuning" / tuned_name(dataset, name)).unlink(missing_ok=True)
 
 
 def main() -> None:
