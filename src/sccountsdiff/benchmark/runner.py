@@ -52,6 +52,7 @@ def run(
     quick: bool = False,
     output: str | Path | None = None,
     retry_failed: bool = False,
+    trained: dict[Any, Any] | None = None,
     silent: bool = False,
 ) -> pd.DataFrame:
     """Hide entries of test cells, have them filled in by all methods, and score the answers; or denoise test cells.
@@ -116,6 +117,9 @@ def run(
         Folder for result files and the table, ``results.csv``. Default: nothing is written.
     retry_failed
         Try again what failed in an earlier run with the same ``output``.
+    trained
+        A dictionary, empty at first, in which trained methods are kept for the next call with the same dictionary: one that
+        does not look at what is missing need not be trained again for another protocol on the same split.
     silent
         Show no progress bar.
 
@@ -150,7 +154,9 @@ def run(
         for dataset in plan.datasets:
             cells = prepare(dataset, n_genes=n_genes, gene_ranking=gene_ranking, min_cells=min_cells, n_cells=n_cells)
             for seed in plan.seeds:
-                rows += _run_seed(plan, dataset, cells, test_share, seed, store, progress)
+                rows += _run_seed(
+                    plan, dataset, cells, test_share, seed, store, {} if trained is None else trained, progress
+                )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if output is not None:
         table.to_csv(Path(output) / "results.csv", index=False)
@@ -194,7 +200,14 @@ def prepare(
 
 
 def _run_seed(
-    plan: Plan, dataset: Dataset, cells: AnnData, test_share: float, seed: int, store: ResultStore, progress: tqdm
+    plan: Plan,
+    dataset: Dataset,
+    cells: AnnData,
+    test_share: float,
+    seed: int,
+    store: ResultStore,
+    trained: dict,
+    progress: tqdm,
 ) -> list[dict]:
     """All methods and tasks on one split."""
     train, test = split_cells(cells, (1 - test_share, test_share), seed=seed)
@@ -214,7 +227,7 @@ def _run_seed(
         "embedder": None if plan.embedder is None else digest_of(plan.embedder),
         "seed": seed,
     }
-    trained: dict[str, _Fitted] = {}
+    of_split = tuple(str(common[key]) for key in ("data", "covariates", "shares", "seed"))
     rows = []
     for name, method in {TRUE_CELLS: None, **plan.methods}.items():
         progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")
@@ -235,7 +248,7 @@ def _run_seed(
             found = store.load(job)
             if metrics and found is None:
                 if fitted is None:
-                    fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
+                    fitted = _Fitted(None) if method is None else _fit(method, dataset, split, of_split, trained)
                 scored = _ask_and_score(fitted, task, split, n_samples, metrics, resamples)
                 found = [{**labels, "missingness": task.name, **row} for row in scored]
                 store.save(job, found)
@@ -253,17 +266,20 @@ class _Fitted:
     error: str | None = None
 
 
-def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _Fitted]) -> _Fitted:
+def _fit(
+    method: Baseline, dataset: Dataset, split: Split, of_split: tuple[str, ...], trained: dict[Any, _Fitted]
+) -> _Fitted:
     """Fit a method, unless one that is trained alike was, or failed to be."""
     method = deepcopy(method)
-    key = method.training_key
-    if key is not None and key in trained:
+    key = (*of_split, split.protocol if method.uses_mask else None, method.training_key)
+    is_shared = method.training_key is not None
+    if is_shared and key in trained:
         earlier = trained[key]
         return replace(earlier, method=method if earlier.error else method.take_over(earlier.method))
     with attempt(f"Method {method.name}: fitting") as outcome, measured() as usage:
         method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
     fitted = _Fitted(method, usage, outcome.error)
-    if key is not None:
+    if is_shared:
         trained[key] = fitted
     return fitted
 
