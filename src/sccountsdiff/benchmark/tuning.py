@@ -28,7 +28,7 @@ GRIDS: dict[str, tuple[Settings, ...]] = {
     "magic": ({"t": 1}, {"t": 3}, {"t": 6}),
     "alra": ({}, {"rank": 10}, {"rank": 20}, {"quantile": 0.01}),
     "scvi": ({}, {"n_latent": 30}, {"n_latent": 30, "n_layers": 2}),
-    "remdm": ({}, {"n_hidden": 512}, {"lr": 3e-3}, {"dropout": 0.3}),
+    "remdm": ({}, {"n_hidden": 512}, {"lr": 3e-3}),
     # Settings of network and training; those of a model of ours that does not have its own are added here.
     "countsdiff_mean": ({}, {"model_kwargs": {"dropout_rate": 0.3}}, {"model_kwargs": {"n_hidden": 512}}),
     "countsdiff": ({}, {"model_kwargs": {"dropout_rate": 0.3}}, {"model_kwargs": {"n_hidden": 512}}),
