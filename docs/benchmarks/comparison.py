@@ -75,8 +75,13 @@ EMBEDDER_STEPS, BATCH_SIZE = 2500, 128
 """Training of the model that scFID uses: a quarter of that of a method, as it has nothing to compete with."""
 
 OURS = "countsdiff"
-KEY_OF = {OURS: "countsdiff_mean"}
-"""Method whose settings are chosen for both: they share a trained model."""
+FAMILIES = {
+    "gaussian_regression": ("gaussian_regression", "gaussian_regression_draw"),
+    "scvi": ("scvi", "scvi_refined", "scvi_draw"),
+    OURS: ("countsdiff_mean", OURS),
+}
+"""Answers of one method: settings are chosen for the first, and most share one trained model."""
+KEY_OF = {member: members[0] for members in FAMILIES.values() for member in members}
 CHEAP = ("gene_mean", "conditional_mean_scaled", "knn_mean", "gaussian_regression", "magic", "alra")
 TRAINED = ("scvi", "remdm", OURS)
 SLOW = {
@@ -107,7 +112,7 @@ COLUMNS += ["fit_seconds", "impute_seconds", "error"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One method (ours with its mean and its draws), data set and seed, in tasks of one protocol."""
+    """One method (with its mean and its draws), data set and seed, in tasks of one protocol."""
 
     method: str
     dataset: str
@@ -154,7 +159,7 @@ class Comparison:
 
     @cache  # noqa: B019
     def methods(self, name: str, dataset: str) -> list[bm.baselines.Baseline]:
-        """The method in the settings that were chosen for a data set; ours are two, which share one trained model."""
+        """The method in the settings that were chosen for a data set, in all its answers."""
         if name in SLOW:
             return [SLOW[name]]
         key = KEY_OF.get(name, name)
@@ -163,10 +168,9 @@ class Comparison:
             options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
             where = {"output": self.output / "tuning", "silent": True}
             method = bm.tune(self.dataset(dataset), key, **options, **where)[key]
-        if name != OURS:
-            return [method]
         training = [setting.name for setting in dataclasses.fields(method) if "sampling" not in setting.metadata]
-        return [method, methods.CountsDiff(**{setting: getattr(method, setting) for setting in training})]
+        settings = {setting: getattr(method, setting) for setting in training}
+        return [method, *(bm.baselines.get_baseline(other)(**settings) for other in FAMILIES.get(name, ())[1:])]
 
     def embedder(self, name: str, seed: int) -> Path:
         """The scVI model of the training cells that scFID uses; one for all methods and tasks of a split."""
@@ -186,17 +190,27 @@ class Comparison:
 
     def run(self, job: Job) -> None:
         """Do a job, unless its results are there."""
-        is_scored = {"molecules"} != set(job.patterns)
         what = (job.method, job.dataset, job.seed)
         if self.fitted[0] != what:  # the protocols of one come one after the other
             self.fitted = (what, {})
+        members = self.methods(job.method, job.dataset)
+        denoising = tuple(pattern for pattern in job.patterns if pattern == "molecules")
+        others = tuple(pattern for pattern in job.patterns if pattern not in denoising)
+        self._run(job, members, others, METRICS)
+        self._run(job, [method for method in members if method.denoises], denoising, DENOISING)
+
+    def _run(
+        self, job: Job, members: list[bm.baselines.Baseline], patterns: tuple[str, ...], metrics: list[str]
+    ) -> None:
+        if not patterns or not members:
+            return
         bm.run(
             self.dataset(job.dataset),
-            list(job.patterns),
-            self.methods(job.method, job.dataset),
+            list(patterns),
+            members,
             [job.seed],
             protocol=job.protocol,
-            metrics=(METRICS if is_scored else []) + (DENOISING if "molecules" in job.patterns else []),
+            metrics=metrics,
             embedder=self.embedder(job.dataset, job.seed),
             min_cells=0,
             test_share=TEST_SHARE,

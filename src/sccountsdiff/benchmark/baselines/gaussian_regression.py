@@ -271,6 +271,22 @@ class GaussianRegression(Baseline):
         return values.clip(0, self._largest)
 
 
+@register_baseline("gaussian_regression_draw", draws=False)
+class GaussianRegressionDraw(GaussianRegression):
+    """One draw of :class:`GaussianRegression` instead of the expectation, to be compared with those of generative methods.
+
+    Settings are those of :class:`GaussianRegression`.
+
+    Examples
+    --------
+    >>> GaussianRegressionDraw().n_factors
+    20
+    """
+
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        return super()._impute(cells, sites, 2, seed)[0]
+
+
 def _squares(vectors: np.ndarray) -> np.ndarray:
     """Products of all pairs of entries of each row, (rows, columns * columns)."""
     return (vectors[:, :, None] * vectors[:, None]).reshape(len(vectors), -1)
