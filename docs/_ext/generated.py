@@ -10,6 +10,7 @@ from pathlib import Path
 
 import overview
 import pandas as pd
+import tiers
 from results import COMPARISONS, HIGHER_IS_BETTER, RESULTS, read
 
 from sccountsdiff.benchmark.baselines import get_baseline, list_methods
@@ -148,6 +149,9 @@ def write(app=None) -> None:
     texts |= {f"{name}.md": heldout(name) for name in HELDOUT_TABLES}
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
+    if (results := tiers.tables()) is not None:
+        compared = tiers.comparisons(results)
+        texts |= {"tier1_outcomes.md": tiers.counts(compared), "tier1_losses.md": tiers.losses(compared)}
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again

@@ -31,6 +31,7 @@ from sccountsdiff.benchmark.paper import published
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 COMPARISONS = ("pbmc3k", "kang", "onek1k")
 SETTINGS = {("all", "mcar"): "all", ("paper", "mcar"): "observed", ("paper", "mnar_low"): "low", ("paper", "mnar_high"): "high"}  # fmt: skip
+SETTINGS |= {("all", name): name for name in ("panel", "panel_correlated", "molecules")}
 REDUCE = ("mean", "median", "min", "max", "sum")
 SCALE = {"in thousands": 1e-3, "in millions": 1e-6}
 
@@ -44,7 +45,8 @@ def read(name: str) -> pd.DataFrame:
     """A saved table.
 
     Those of the comparison have columns ``setting`` ("all": half of all entries hidden; "observed", "low", "high": only
-    observed entries hidden, at random or mostly low or high counts), ``method`` (without its settings, and with the
+    observed entries hidden, at random or mostly low or high counts; "panel", "panel_correlated": half of the genes hidden;
+    "molecules": a tenth of the molecules hidden), ``method`` (without its settings, and with the
     number of draws if there are several: "remdm (5)"), ``seed``, and one for each metric. Failed methods are left out.
     """
     if name.startswith("paper:"):
@@ -53,7 +55,7 @@ def read(name: str) -> pd.DataFrame:
     if not path.exists():
         raise ResultError(f"There is no saved result {name!r}.")
     table = pd.read_csv(path)
-    if not name.startswith("comparison_"):
+    if not name.startswith(("comparison_", "tier1_")):
         return table
     table = table[table["metric"].notna() & (table["group"] != "reference")]
     draws = table["n_samples"].map(lambda n: "" if n == 1 else f" ({n})")

@@ -55,6 +55,43 @@ def test_molecules(path, tmp_path, capsys):
     assert "### Denoising" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 
+def test_tune(path, tmp_path, capsys):
+    command = [
+        "benchmark",
+        "tune",
+        "--dataset",
+        path,
+        "--methods",
+        "knn_mean",
+        "--seeds",
+        "0",
+        "1",
+        "--output",
+        tmp_path,
+    ]
+    assert main([str(part) for part in command]) == 0
+    assert capsys.readouterr().out.startswith("knn_mean")
+    assert (tmp_path / "tuned_mine_knn_mean_0_1.json").exists()
+
+
+def test_panels_of_batches(path, tmp_path):
+    command = [
+        "benchmark",
+        "imputation",
+        "--dataset",
+        path,
+        "--methods",
+        "gene_mean",
+        "--batch",
+        "type",
+        "--metrics",
+        "rmse",
+    ]
+    command += ["--test-share", "0.4", "--missingness", "panel", "--bootstrap", "0", "--output", tmp_path / "out"]
+    assert main([str(part) for part in command]) == 0
+    assert pd.read_csv(tmp_path / "out" / "results.csv")["missingness"].tolist() == ["panel"]
+
+
 def test_sweep(path, tmp_path, capsys):
     output = tmp_path / "out"
     command = ["benchmark", "sweep", "n_steps", "--dataset", path, "--values", "1", "2", "--max-epochs", "1"]

@@ -46,6 +46,25 @@ def test_what_are_no_counts_is_told_with_its_place_and_the_others(cells, tmp_pat
         load_dataset(path)
 
 
+def test_modalities_of_a_file_side_by_side(tmp_path):
+    """Cells that one modality lacks are left out, and cells may be in another order in each."""
+    import mudata
+
+    rng = np.random.default_rng(0)
+    rna = AnnData(rng.poisson(3, (4, 3)).astype("float32"))
+    rna.obs_names, rna.var_names = list("abcd"), ["g1", "g2", "both"]
+    rna.obs["type"] = ["x", "y", "x", "y"]
+    protein = AnnData(rng.poisson(9, (3, 2)).astype("float32"), layers={"counts": rng.poisson(9, (3, 2))})
+    protein.obs_names, protein.var_names = list("dab"), ["p1", "both"]
+    mudata.MuData({"rna": rna, "prot": protein}).write_h5mu(tmp_path / "mine.h5mu")
+    data = load_dataset(tmp_path / "mine.h5mu", label="type")
+    assert data.modality == "feature_types" and data.adata.var_names.is_unique
+    assert data.adata.var["feature_types"].tolist() == ["rna"] * 3 + ["prot"] * 2
+    assert data.adata.obs_names.tolist() == ["a", "b", "d"] and data.adata.obs["type"].tolist() == ["x", "y", "y"]
+    expected = np.hstack([rna[["a", "b", "d"]].X, protein[["a", "b", "d"]].layers["counts"]])
+    np.testing.assert_array_equal(data.adata.X.toarray(), expected)
+
+
 def test_what_is_refused(cells, tmp_path):
     path = tmp_path / "mine.h5ad"
     cells.write_h5ad(path)
@@ -55,6 +74,9 @@ def test_what_is_refused(cells, tmp_path):
         (ValueError, "of its own", lambda: load_dataset("pbmc68k", label="cell_type")),
         (KeyError, "not a layer", lambda: load_dataset(path, layer="raw")),
         (KeyError, "label: 'kind'", lambda: load_dataset(path, label="kind")),
+        (KeyError, "batch: 'run' is not a column of obs", lambda: load_dataset(path, batch="run")),
+        (ValueError, "batch: 1 cells", lambda: load_dataset(path, batch="donor")),
+        (KeyError, "modality: 'kind' is not a column of var", lambda: load_dataset(path, modality="kind")),
         (KeyError, "covariates: 'age'", lambda: load_dataset(path, covariates=["age"])),
         (ValueError, "1 cells of data set 'mine' have no 'donor'", lambda: load_dataset(path, covariates=["donor"])),
         (

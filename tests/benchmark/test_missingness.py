@@ -8,8 +8,11 @@ from sccountsdiff.benchmark.missingness import (
     MAR,
     MCAR,
     MISSINGNESS,
+    CorrelatedPanel,
     MNARHigh,
     MNARLow,
+    Modality,
+    Panel,
     get_missingness,
     split_molecules,
     valid_sites,
@@ -27,7 +30,7 @@ def valid(counts):
     return np.random.default_rng(1).random(counts.shape) < 0.7
 
 
-@pytest.mark.parametrize("name", ["mcar", "mar", "mnar_low", "mnar_high"])
+@pytest.mark.parametrize("name", ["mcar", "mar", "mnar_low", "mnar_high", "panel", "panel_correlated"])
 def test_seeded_valid_and_the_same_for_sparse_counts(name, counts, valid):
     pattern = get_missingness(name)()
     sites = pattern(counts, valid=valid, seed=3)
@@ -35,6 +38,59 @@ def test_seeded_valid_and_the_same_for_sparse_counts(name, counts, valid):
     assert sites.any() and not (sites & ~valid).any()
     np.testing.assert_array_equal(sites, pattern(sparse.csr_matrix(counts), valid=valid, seed=3))
     assert (sites != pattern(counts, valid=valid, seed=4)).any()
+
+
+@pytest.mark.parametrize("kind", [Panel, CorrelatedPanel])
+def test_a_panel_lacks_whole_genes_and_each_batch_others(kind, counts):
+    sites = kind(0.3, group_size=2)(counts)
+    assert (sites == sites[0]).all() and sites[0].sum() == round(0.3 * counts.shape[1])
+    batches = np.array(["a", "b", "c"])[np.arange(len(counts)) % 3]
+    sites = kind(0.3, group_size=2)(counts, cell_groups=batches)
+    panels = [sites[batches == batch] for batch in "abc"]
+    assert all((panel == panel[0]).all() and panel[0].sum() == 5 for panel in panels)
+    assert len({panel[0].tobytes() for panel in panels}) > 1
+    assert not kind(0)(counts).any() and kind(1)(counts).all()
+
+
+def test_a_correlated_panel_lacks_genes_that_go_together():
+    """Ten groups of five genes that share a factor: what is hidden are whole groups, of which nothing is left."""
+    rng = np.random.default_rng(0)
+    factors = np.repeat(rng.gamma(1, 5, (300, 10)), 5, axis=1)
+    order = rng.permutation(50)
+    counts = rng.poisson(factors)[:, order]
+    hidden = Panel(0.4, by="correlation", group_size=5)(counts, seed=1)[0]
+    per_group = np.bincount((order // 5)[hidden], minlength=10)
+    assert sorted(per_group) == [0] * 6 + [5] * 4
+    assert 0 < np.bincount((order // 5)[Panel(0.4)(counts, seed=1)[0]], minlength=10).max() < 5
+    silent = np.zeros((4, 6))
+    assert CorrelatedPanel(0.5)(silent)[0].sum() == 3, (
+        "genes without any count have no correlation, and are hidden as others"
+    )
+
+
+def test_a_modality_is_all_of_its_genes(counts):
+    groups = np.array(["rna"] * 10 + ["protein"] * 7)
+    for pattern in (Modality("protein"), Modality()):
+        sites = pattern(counts, gene_groups=groups)
+        assert sites[:, 10:].all() and not sites[:, :10].any()
+    assert Modality("rna")(counts, gene_groups=groups, valid=counts > 0).sum() == (counts[:, :10] > 0).sum()
+    three = [*groups[:16], "hashtag"]
+    assert Modality("hashtag")(counts, gene_groups=three)[0].sum() == 1
+    for pattern, given in (
+        (Modality(), three),
+        (Modality("atac"), groups),
+        (Modality(), ["rna"] * 17),
+        (Modality(), None),
+    ):
+        with pytest.raises(ValueError, match="missingness 'modality' needs"):
+            pattern(counts, gene_groups=given)
+
+
+def test_groups_change_nothing_for_other_patterns(counts):
+    groups = {"cell_groups": np.arange(len(counts)), "gene_groups": np.arange(counts.shape[1])}
+    for name in ("mcar", "mar", "mnar_low", "mnar_high"):
+        pattern = get_missingness(name)()
+        np.testing.assert_array_equal(pattern(counts, seed=2), pattern(counts, seed=2, **groups))
 
 
 def test_mcar_rate_and_independence(counts):
@@ -140,12 +196,17 @@ def test_arguments_are_checked(counts, valid):
         lambda: MCAR()(counts, valid=valid[:3]),
         lambda: MCAR()(counts, valid=counts),
         lambda: MCAR()(counts[0]),
+        lambda: Panel(2),
+        lambda: Panel(by="name"),
+        lambda: Panel(group_size=0),
         lambda: split_molecules(counts, share=1.0),
         lambda: split_molecules(counts + 0.5),
         lambda: split_molecules(counts - 100),
     ):
         with pytest.raises(ValueError, match="must be"):
             call()
+    with pytest.raises(ValueError, match="cell_groups must have one entry for each of 403, found 2"):
+        Panel()(counts, cell_groups=["a", "b"])
     with pytest.raises(KeyError, match="did you mean 'mnar_low'"):
         get_missingness("mnar_lo")
     assert MISSINGNESS.names()[:4] == ["mcar", "mar", "mnar_low", "mnar_high"]

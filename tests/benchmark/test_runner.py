@@ -13,11 +13,12 @@ import pytest
 import sccountsdiff.benchmark as bm
 from sccountsdiff.benchmark import scoring
 from sccountsdiff.benchmark.baselines import Baseline, CountsDiff, CountsDiffMean
+from sccountsdiff.benchmark.baselines.base import sampling
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.metrics import frechet
 from sccountsdiff.benchmark.missingness import MCAR, MNARLow, valid_sites
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.runner import SHARES
+from sccountsdiff.benchmark.runner import TEST_SHARE, prepare
 
 COSTS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
 
@@ -236,7 +237,7 @@ def test_scfid_with_a_saved_embedder(toy_data, tmp_path, monkeypatch):
     monkeypatch.setattr(frechet, "train_embedder", train_shortly)
     options = {"metrics": ["scfid"], "n_bootstrap": 0, "min_cells": 1, "silent": True}
     in_place = bm.run(toy_data, "mcar", ["zero", "gene_mean"], **options)["value"]
-    train = split_cells(toy_data.adata, SHARES, seed=0)[0]
+    train = split_cells(toy_data.adata, (1 - TEST_SHARE, TEST_SHARE), seed=0)[0]
     train_shortly(toy_data.adata[train].copy(), seed=0).save(tmp_path / "model")
     monkeypatch.setattr(frechet, "train_embedder", None)
     saved = bm.run(toy_data, "mcar", ["zero", "gene_mean"], embedder=tmp_path / "model", **options)["value"]
@@ -347,3 +348,69 @@ def test_resamples_of_some_cells_and_mmd_of_as_many(toy_data, tmp_path, monkeypa
     seen.clear()
     pd.testing.assert_frame_equal(run(bootstrap_cells=12).set_index("metric"), everything)
     assert not seen, "as many as there are is the same as all, and found again"
+
+
+def test_a_share_of_test_cells(toy_data):
+    options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True}
+    Poisson.calls.clear()
+    seen = []
+
+    class Counting(Poisson):
+        def _fit(self, cells, seed):
+            seen.append(len(cells))
+            super()._fit(cells, seed)
+
+    bm.run(toy_data, "mcar", Counting(), test_share=0.25, n_samples=1, **options)
+    assert seen == [90]
+    for share in (0, 1):
+        with pytest.raises(ValueError, match="test_share"):
+            bm.run(toy_data, "mcar", "zero", test_share=share, **options)
+
+
+def test_results_of_panels_depend_on_batches_and_those_of_other_patterns_do_not(toy_data, tmp_path):
+    batches = np.arange(toy_data.adata.n_obs) % 3
+    cells = [toy_data.adata.copy() for _ in range(2)]
+    cells[0].obs["batch"], cells[1].obs["batch"] = batches.astype(str), np.roll(batches, 1).astype(str)
+    variants = [toy_data, *(Dataset("toy", c, covariates=("type",), label="type", batch="batch") for c in cells)]
+    numbers = []
+    for data in variants:
+        options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True, "output": tmp_path}
+        bm.run(data, ["mcar", "panel:0.25"], "gene_mean", **options)
+        numbers.append(len(list((tmp_path / "results").glob("*.json"))))
+    assert numbers == [2, 3, 4]
+
+
+def test_genes_of_each_modality_and_modalities_that_are_hidden(toy_data):
+    cells = toy_data.adata.copy()
+    cells.var["feature_types"] = ["rna"] * 8 + ["protein"] * 4
+    data = Dataset("two", cells, covariates=("type",), modality="feature_types")
+    assert prepare(data, n_genes=3).var["feature_types"].value_counts().to_dict() == {"rna": 3, "protein": 3}
+    options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True}
+    table = bm.run(data, ["modality", "modality:rna"], "gene_mean", **options)
+    assert table["missingness"].tolist() == ["modality", "modality(name='rna')"] and table["error"].isna().all()
+    for source, pattern in ((data, "modality:atac"), (toy_data, "modality")):
+        with pytest.raises(ValueError, match="missingness 'modality' needs"):
+            bm.run(source, pattern, "gene_mean", **options)
+
+
+def test_trained_methods_are_kept_for_another_protocol_unless_they_look_at_what_is_missing(toy_data):
+    n_fits = []
+
+    @dataclass(eq=False)
+    class Blind(Poisson):
+        step: int = sampling(1)
+
+        def _fit(self, cells, seed):
+            n_fits.append(seed)
+            super()._fit(cells, seed)
+
+    class Seeing(Blind):
+        uses_mask = True
+
+    options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True, "n_samples": 1}
+    for kind, expected in ((Blind, [0, 1]), (Seeing, [0, 0, 1])):
+        trained = {}
+        n_fits.clear()
+        for protocol, seed in (("all", 0), ("paper", 0), ("all", 1), ("all", 1)):
+            bm.run(toy_data, "mcar", kind(), [seed], protocol=protocol, trained=trained, **options)
+        assert n_fits == expected

@@ -11,7 +11,7 @@ from sccountsdiff.benchmark.baselines import Baseline, CountsDiff, CountsDiffMea
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MCAR, MISSINGNESS, Missingness, MNARLow, Molecules, split_molecules
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.runner import SHARES
+from sccountsdiff.benchmark.runner import TEST_SHARE
 from sccountsdiff.benchmark.scoring import Split
 from sccountsdiff.benchmark.tasks import TASKS, Denoising, Imputation, make_task
 
@@ -149,7 +149,7 @@ def test_molecules_are_predicted_best_by_their_rates(poisson_data, oracle):
     loss = table[table["metric"] == "molecule_poisson"].pivot(index="seed", columns="method", values="value")
     assert (loss.idxmin(axis=1) == "oracle").all()
 
-    test = poisson_data.adata[split_cells(poisson_data.adata, SHARES, seed=1)[1]]
+    test = poisson_data.adata[split_cells(poisson_data.adata, (1 - TEST_SHARE, TEST_SHARE), seed=1)[1]]
     _, held_out = split_molecules(test.X, 0.9, seed=1)
     mu = 0.1 * RATES.loc[test.obs_names].to_numpy()
     assert loss.loc[1, "oracle"] == pytest.approx(np.mean(mu - held_out * np.log(mu)), rel=1e-6)

@@ -11,21 +11,25 @@ if TYPE_CHECKING:
         images,
         metrics,
         missingness,
+        outcomes,
         paper,
         pl,
         preprocessing,
         simulated,
         sweeps,
         tables,
+        tuning,
     )
     from sccountsdiff.benchmark.baselines import list_methods
     from sccountsdiff.benchmark.metrics import list_metrics
     from sccountsdiff.benchmark.reporting import report
     from sccountsdiff.benchmark.runner import run
+    from sccountsdiff.benchmark.tuning import tune
 
 _MODULES = ["baselines", "datasets", "downstream", "images", "metrics", "missingness"]
-_MODULES += ["paper", "pl", "preprocessing", "simulated", "sweeps", "tables"]
+_MODULES += ["outcomes", "paper", "pl", "preprocessing", "simulated", "sweeps", "tables", "tuning"]
 _MODULE_OF = {"list_methods": "baselines", "list_metrics": "metrics", "report": "reporting", "run": "runner"}
+_MODULE_OF["tune"] = "tuning"
 
 __all__ = [*_MODULES, *_MODULE_OF]
 

@@ -13,15 +13,18 @@ from sccountsdiff.benchmark.datasets import DATASETS, Dataset, load_dataset
 from sccountsdiff.benchmark.missingness import MISSINGNESS
 from sccountsdiff.benchmark.preprocessing import Ranking
 from sccountsdiff.benchmark.reporting import png, report
-from sccountsdiff.benchmark.runner import run
+from sccountsdiff.benchmark.results import label
+from sccountsdiff.benchmark.runner import TEST_SHARE, run
+from sccountsdiff.benchmark.tuning import GRIDS, tune
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
 SHOWN = ("spearman", "rmse", "energy_distance", "mmd", "molecule_poisson", "molecule_mse")
 """Metrics of the table that the command prints."""
 
-RUN_OPTIONS = ("protocol", "seeds", "n_genes", "gene_ranking", "min_cells", "n_cells")
+CELL_OPTIONS = ("n_genes", "gene_ranking", "min_cells", "n_cells", "test_share")
+RUN_OPTIONS = (*CELL_OPTIONS, "protocol", "seeds")
 RUN_OPTIONS += ("n_bootstrap", "bootstrap_cells", "output", "retry_failed")
-"""What ``imputation`` and ``sweep`` pass on as it is."""
+"""What ``imputation`` and ``sweep`` pass on as it is, and the part of it that says which cells and genes are compared."""
 
 OTHER_KINDS = {
     "images": "train on images, pixels as counts, and draw new ones",
@@ -32,7 +35,7 @@ OTHER_KINDS = {
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Add ``benchmark imputation``, ``sweep``, ``images``, ``simulated`` and ``paper`` to the commands of a parser.
+    """Add ``benchmark imputation``, ``tune``, ``sweep``, ``images``, ``simulated`` and ``paper`` to the commands of a parser.
 
     Examples
     --------
@@ -51,11 +54,21 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     add_models(imputation)
     add = imputation.add_argument
     add("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(BASELINES)}")
-    patterns = f"some of {', '.join(MISSINGNESS)}; those of entries may have a rate, as in mcar:0.3 (default: mcar)"
+    patterns = f"some of {', '.join(MISSINGNESS)}; may have a rate, or the modality, as in mcar:0.3 (default: mcar)"
     denoising = "molecules hides a tenth of the molecules, and methods denoise"
     add("--missingness", nargs="+", default=["mcar"], metavar="PATTERN", help=f"{patterns}; {denoising}")
     add("--n-samples", type=int, nargs="+", default=[1, 5], help="draws (default: 1 5)")
     add("--quick", action="store_true", help="short training, fewer cells, genes and metrics")
+
+    tuned = kinds.add_parser("tune", help="choose settings of methods on validation cells")
+    tuned.set_defaults(run=_run_tune)
+    _add_cells(tuned)
+    add = tuned.add_argument
+    add("--methods", nargs="+", metavar="METHOD", help=f"some of {', '.join(GRIDS)} (default: all of these)")
+    add("--missingness", default="mcar", metavar="PATTERN", help="(default: mcar)")
+    add("--metric", help="that is decisive (default: Poisson loss of a mean, energy distance of a draw)")
+    add("--seeds", type=int, nargs="+", default=[0], help="of the comparison, whose test cells are not used")
+    add("--output", default="tuning", help="folder for results; continues what is there (default: tuning)")
 
     sweep = kinds.add_parser("sweep", help="vary one setting of CountsDiff")
     sweep.set_defaults(run=_run_sweep)
@@ -88,17 +101,30 @@ class _KindParser(argparse.ArgumentParser):
         return kinds.choices[kind].parse_known_args(args, namespace)
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
-    """Options that say which cells and genes are compared, and how often they are resampled."""
+def _add_cells(parser: argparse.ArgumentParser) -> None:
+    """Options that say which cells and genes are compared."""
     add = parser.add_argument
-    add("--dataset", default="pbmc68k", help=f".h5ad file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)")
+    add(
+        "--dataset",
+        default="pbmc68k",
+        help=f".h5ad or .h5mu file with raw counts, or {', '.join(DATASETS)} (default: pbmc68k)",
+    )
     add("--layer", help="layer of the file with the counts, or X (default: counts if there is one, else X)")
     add("--label", help="column of obs with the type of each cell")
     add("--covariate", action="append", default=[], help="column of obs; may be repeated")
+    add("--batch", help="column of obs with the batch of each cell: each lacks another panel")
+    add("--modality", help="column of var with the modality of each gene (default for .h5mu files: feature_types)")
     add("--genes", dest="n_genes", metavar="N", type=int, help="most variable genes to keep (default: all)")
     add("--gene-ranking", choices=get_args(Ranking), default="cv")
     add("--min-cells", type=int, default=10, help="leave out genes found in fewer cells (default: 10)")
     add("--cells", dest="n_cells", metavar="N", type=int, help="keep at most this many cells, at random")
+    add("--test-share", type=float, default=TEST_SHARE, help=f"share of the cells to test with (default: {TEST_SHARE})")
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    """The same, and which entries are hidden, and how often cells are resampled."""
+    _add_cells(parser)
+    add = parser.add_argument
     add("--protocol", choices=("all", "paper"), default="all", help="which entries may be hidden")
     resamples = "resamples for standard errors, 0 for none (default: 10)"
     add("--bootstrap", dest="n_bootstrap", metavar="N", type=int, default=10, help=resamples)
@@ -141,7 +167,15 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 def _dataset(arguments: argparse.Namespace) -> Dataset:
     columns = {"covariates": arguments.covariate, "label": arguments.label}
+    columns |= {"batch": arguments.batch, "modality": arguments.modality}
     return load_dataset(arguments.dataset, **columns, layer=arguments.layer)
+
+
+def _run_tune(arguments: argparse.Namespace) -> None:
+    options = {name: getattr(arguments, name) for name in (*CELL_OPTIONS, "missingness", "metric", "output")}
+    for method in tune(_dataset(arguments), arguments.methods, seed=arguments.seeds, **options).values():
+        print(label(method, method.name))
+    print(f"\nAll scores are in {Path(arguments.output).resolve()}")
 
 
 def _chosen(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 import anndata
 from anndata import AnnData
+from scipy import sparse
 
 from sccountsdiff import datasets as bundled
 from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
@@ -29,6 +31,11 @@ class Dataset:
         Columns of ``obs`` that methods may use.
     label
         Column of ``obs`` with the type of each cell, for classification, clusters, markers and the paper's protocol.
+    batch
+        Column of ``obs`` with the batch of each cell, for missingness that differs between batches. Methods see it only if
+        it is a covariate too.
+    modality
+        Column of ``var`` with the modality of each gene, for missingness of whole modalities.
 
     Examples
     --------
@@ -43,20 +50,30 @@ class Dataset:
     adata: AnnData
     covariates: tuple[str, ...] = ()
     label: str | None = None
+    batch: str | None = None
+    modality: str | None = None
 
     def __post_init__(self) -> None:
         obs, place = self.adata.obs, f"data set {self.name!r}"
-        columns = [("covariates", key) for key in self.covariates] + ([("label", self.label)] if self.label else [])
-        for argument, key in columns:
-            if key not in obs:
-                raise KeyError(f"{argument}: {key!r} is not a column of obs of {place}; found {list(obs.columns)}.")
-            if n_missing := obs[key].isna().sum():
-                raise ValueError(f"{argument}: {n_missing} cells of {place} have no {key!r}; name or drop them.")
+        columns = [("covariates", key) for key in self.covariates] + [("label", self.label), ("batch", self.batch)]
+        of_obs = [("obs", "cells", obs, argument, key) for argument, key in columns]
+        for name, what, table, argument, key in [*of_obs, ("var", "genes", self.adata.var, "modality", self.modality)]:
+            if key is None:
+                continue
+            if key not in table:
+                raise KeyError(
+                    f"{argument}: {key!r} is not a column of {name} of {place}; found {list(table.columns)}."
+                )
+            if n_missing := table[key].isna().sum():
+                raise ValueError(f"{argument}: {n_missing} {what} of {place} have no {key!r}; name or drop them.")
         _require_counts(self.adata.X, f"X of {place}", "put the counts there, as in adata.X = adata.layers[...]")
 
 
 DataSource: TypeAlias = str | Path | Dataset
-"""Name of a registered data set, path of an ``.h5ad`` file, or a data set."""
+"""Name of a registered data set, path of an ``.h5ad`` or ``.h5mu`` file, or a data set."""
+
+MODALITY_COLUMN = "feature_types"
+"""Column of ``var`` that has the modality of a gene, by convention."""
 
 DATASETS: Registry[Callable[[], Dataset]] = Registry("data set")
 
@@ -92,20 +109,34 @@ def _pbmc68k() -> Dataset:
 
 
 def load_dataset(
-    source: DataSource, *, covariates: Sequence[str] | str = (), label: str | None = None, layer: str | None = None
+    source: DataSource,
+    *,
+    covariates: Sequence[str] | str = (),
+    label: str | None = None,
+    batch: str | None = None,
+    modality: str | None = None,
+    layer: str | None = None,
 ) -> Dataset:
-    """A data set, by registered name or from an ``.h5ad`` file.
+    """A data set, by registered name or from an ``.h5ad`` or ``.h5mu`` file.
+
+    Of an ``.h5mu`` file the cells are used that all modalities have, with the genes of one modality after those of the
+    other, and with the columns of ``obs`` of the whole and of the modalities.
 
     Parameters
     ----------
     source
-        Name of a registered data set, path of an ``.h5ad`` file, or a data set, which is returned as it is.
+        Name of a registered data set, path of a file, or a data set, which is returned as it is.
     covariates
         Columns of ``obs`` that methods may use; for a file only.
     label
         Column of ``obs`` with the type of each cell; for a file only.
+    batch
+        Column of ``obs`` with the batch of each cell; for a file only.
+    modality
+        Column of ``var`` with the modality of each gene; for a file only. Default: none for an ``.h5ad`` file. For an
+        ``.h5mu`` file it is written, with the names of the modalities, by default as ``"feature_types"``.
     layer
-        Layer of the file with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one, else ``X``, as for
+        Layer of the file, or of each modality, with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one, else ``X``, as for
         :class:`~sccountsdiff.CountsDiffImputer`.
 
     Returns
@@ -121,30 +152,64 @@ def load_dataset(
     if isinstance(source, Dataset):
         return source
     if isinstance(source, str) and source in DATASETS:
-        if covariates or label or layer:
+        if covariates or label or batch or modality or layer:
             raise ValueError(
-                f"Data set {source!r} has covariates and label of its own; covariates, label and layer are for files."
+                f"Data set {source!r} has covariates and label of its own; covariates, label, batch, modality and layer "
+                "are for files."
             )
         return DATASETS.get(source)()
     path = Path(source)
-    if path.suffix != ".h5ad":
+    if path.suffix not in (".h5ad", ".h5mu"):
         raise KeyError(
-            f"Unknown data set {str(source)!r}; give the path of an .h5ad file or one of {DATASETS.names()}."
+            f"Unknown data set {str(source)!r}; give the path of an .h5ad or .h5mu file or one of {DATASETS.names()}."
         )
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {str(path)!r}.")
-    adata = anndata.read_h5ad(path)
+    if path.suffix == ".h5mu":
+        modality = MODALITY_COLUMN if modality is None else modality
+        adata = _joined(path, layer, modality)
+    else:
+        adata = anndata.read_h5ad(path)
+        _put_counts_in_x(adata, layer, path.name)
+    covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
+    return Dataset(path.stem, adata, covariates=covariates, label=label, batch=batch, modality=modality)
+
+
+def _joined(path: Path, layer: str | None, column: str) -> AnnData:
+    """The cells that all modalities of a file have, modalities side by side; a column of ``var`` says which is which."""
+    import mudata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # about how columns of modalities will be pulled up
+        data = mudata.read_h5mu(path)
+    cells = data.obs_names
+    for part in data.mod.values():
+        cells = cells[cells.isin(part.obs_names)]
+    if not len(cells):
+        raise ValueError(f"No cell of {path.name} has all of the modalities {list(data.mod)}.")
+    parts, obs = [], data.obs.loc[cells].copy()
+    for name, part in data.mod.items():
+        _put_counts_in_x(part, layer, f"modality {name!r} of {path.name}")
+        part = part[cells]
+        for key in part.obs.columns.difference(obs.columns):
+            obs[key] = part.obs[key]
+        parts.append(AnnData(sparse.csr_matrix(part.X), obs=part.obs[[]], var=part.var[[]].assign(**{column: name})))
+    joined = anndata.concat(parts, axis=1, merge="first")
+    joined.var_names_make_unique()
+    joined.obs = obs
+    return joined
+
+
+def _put_counts_in_x(adata: AnnData, layer: str | None, place: str) -> None:
     if layer is None:
         layer = "counts" if "counts" in adata.layers else "X"
     if layer != "X":
         if layer not in adata.layers:
-            raise KeyError(f"layer={layer!r} is not a layer of {path.name}; found {list(adata.layers)}.")
+            raise KeyError(f"layer={layer!r} is not a layer of {place}; found {list(adata.layers)}.")
         adata.X = adata.layers[layer]
     others = ", ".join(name for name in ("X", *adata.layers) if name != layer)
     hint = f"name another with layer= (--layer): {others}" if others else "there are no layers to choose from"
-    _require_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {path.name}", hint)
-    covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
-    return Dataset(path.stem, adata, covariates=covariates, label=label)
+    _require_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {place}", hint)
 
 
 def _require_counts(counts: DenseOrSparse | None, place: str, hint: str) -> None:

@@ -1,7 +1,7 @@
 """Which entries are hidden: seeded patterns that return a boolean matrix of sites, ``True`` = hidden.
 
-A pattern is a small frozen object; called with counts, and optionally with the entries that may be hidden at all, it
-returns the sites. The same seed gives the same sites.
+A pattern is a small frozen object; called with counts, and optionally with the entries that may be hidden at all and with
+groups of cells and of genes, it returns the sites. The same seed gives the same sites.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
 from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
+from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.data.messages import values_of
 from sccountsdiff.data.reading import dense
 from sccountsdiff.registry import Registry
@@ -23,6 +24,13 @@ from sccountsdiff.registry import Registry
 
 class Missingness(ABC):
     """A pattern of hidden entries.
+
+    Attributes
+    ----------
+    uses_groups
+        Whether it looks at groups of cells or genes, which results then depend on.
+    colon
+        The setting that is given after a colon, as in ``"mcar:0.3"``, and what makes it from text.
 
     Examples
     --------
@@ -33,7 +41,18 @@ class Missingness(ABC):
     ((4, 3), dtype('bool'))
     """
 
-    def __call__(self, counts: DenseOrSparse, *, valid: np.ndarray | None = None, seed: int = 0) -> np.ndarray:
+    uses_groups: ClassVar[bool] = False
+    colon: ClassVar[tuple[str, Callable[[str], Any]]] = ("rate", float)
+
+    def __call__(
+        self,
+        counts: DenseOrSparse,
+        *,
+        valid: np.ndarray | None = None,
+        cell_groups: Sequence | None = None,
+        gene_groups: Sequence | None = None,
+        seed: int = 0,
+    ) -> np.ndarray:
         """Sites to hide.
 
         Parameters
@@ -42,6 +61,10 @@ class Missingness(ABC):
             Counts (cells, genes).
         valid
             Boolean (cells, genes): the entries that may be hidden, see :func:`valid_sites`. All by default.
+        cell_groups
+            Batch of each cell, for patterns that differ between batches.
+        gene_groups
+            Modality of each gene, for patterns of modalities.
         seed
             Seed of the choice.
 
@@ -59,11 +82,23 @@ class Missingness(ABC):
                 f"valid must be a boolean matrix of the shape of counts, {counts.shape}, "
                 f"found {np.asarray(valid).dtype} of shape {np.shape(valid)}."
             )
-        return self._choose(counts, np.asarray(valid), np.random.default_rng(seed)) & valid
+        groups = {}
+        if self.uses_groups:
+            groups["cell_groups"] = _checked_groups("cell_groups", cell_groups, counts.shape[0])
+            groups["gene_groups"] = _checked_groups("gene_groups", gene_groups, counts.shape[1])
+        return self._choose(counts, np.asarray(valid), np.random.default_rng(seed), **groups) & valid
+
+    def check(self, gene_groups: Sequence | None) -> None:  # noqa: B027  most patterns have nothing to refuse
+        """Refuse genes that the pattern cannot be made for, before any work is done."""
 
     @abstractmethod
-    def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Boolean matrix of sites; those that are not valid are dropped afterwards."""
+    def _choose(
+        self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator, **groups: np.ndarray | None
+    ) -> np.ndarray:
+        """Boolean matrix of sites, or what can be broadcast to one; those that are not valid are dropped afterwards.
+
+        Groups, ``cell_groups`` and ``gene_groups``, are given to a pattern with ``uses_groups`` only.
+        """
 
 
 MISSINGNESS: Registry[Callable[..., Missingness | Molecules]] = Registry("missingness pattern")
@@ -260,6 +295,139 @@ class MNARHigh(_MNAR):
     sign: ClassVar[int] = -1
 
 
+PanelChoice = Literal["random", "correlation"]
+
+
+@register_missingness("panel")
+@dataclass(frozen=True)
+class Panel(Missingness):
+    """Whole genes are hidden, as if cells had been measured with a panel that lacks them.
+
+    Methods learn from complete training cells and predict genes of which they see no count in the test cells. If batches
+    are known, each has a panel of its own.
+
+    Parameters
+    ----------
+    rate
+        Share of the genes that are hidden.
+    by
+        ``"random"``: any genes. ``"correlation"``: genes that go together. A gene is chosen at random and hidden with those
+        whose log counts are most correlated with its own in the given cells, then another, and so on: what is left says
+        less about what is hidden.
+    group_size
+        Genes that are hidden together, if by correlation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sites = Panel(0.25)(np.ones((3, 8)), cell_groups=["a", "a", "b"])
+    >>> sites.sum(axis=1).tolist(), bool((sites[0] == sites[1]).all())
+    ([2, 2, 2], True)
+    """
+
+    rate: float = 0.5
+    by: PanelChoice = "random"
+    group_size: int = 25
+
+    uses_groups: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_fractions("rate", self.rate)
+        one_of("by", self.by, get_args(PanelChoice))
+        whole_number("group_size", self.group_size)
+
+    def _choose(
+        self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator, **groups: np.ndarray | None
+    ) -> np.ndarray:
+        batches = groups["cell_groups"]
+        codes = np.zeros(len(counts), dtype=int) if batches is None else np.unique(batches, return_inverse=True)[1]
+        likeness = _gene_correlations(counts) if self.by == "correlation" else None
+        panels = [self._panel(counts.shape[1], likeness, rng) for _ in range(codes.max() + 1)]
+        return np.stack(panels)[codes]
+
+    def _panel(self, n_genes: int, likeness: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
+        """Boolean vector of the genes that are hidden."""
+        n_hidden, order = round(self.rate * n_genes), rng.permutation(n_genes)
+        is_hidden = np.zeros(n_genes, dtype=bool)
+        if likeness is None:
+            is_hidden[order[:n_hidden]] = True
+            return is_hidden
+        for gene in order:
+            n_left = n_hidden - is_hidden.sum()
+            if n_left <= 0:
+                break
+            if is_hidden[gene]:
+                continue
+            closeness = np.where(is_hidden, -np.inf, likeness[gene])
+            closeness[gene] = np.inf
+            is_hidden[np.argsort(-closeness, kind="stable")[: min(self.group_size, n_left)]] = True
+        return is_hidden
+
+
+@register_missingness("panel_correlated")
+@dataclass(frozen=True)
+class CorrelatedPanel(Panel):
+    """:class:`Panel` of genes that go together: ``by="correlation"`` is the default.
+
+    Examples
+    --------
+    Two pairs of genes that rise and fall together; one of the pairs is hidden.
+
+    >>> import numpy as np
+    >>> rise, fall = np.array([0, 1, 5]), np.array([4, 1, 0])
+    >>> sites = CorrelatedPanel(group_size=2)(np.column_stack([rise, fall, rise, fall]))
+    >>> sites[0].tolist() in ([True, False, True, False], [False, True, False, True])
+    True
+    """
+
+    by: PanelChoice = "correlation"
+
+
+@register_missingness("modality")
+@dataclass(frozen=True)
+class Modality(Missingness):
+    """All genes of one modality are hidden: it is predicted from the others.
+
+    Parameters
+    ----------
+    name
+        The modality. May be left out if there are two: it is then the one that comes second among the genes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Modality("protein")(np.ones((1, 3)), gene_groups=["rna", "rna", "protein"]).tolist()
+    [[False, False, True]]
+    """
+
+    name: str | None = None
+
+    uses_groups: ClassVar[bool] = True
+    colon: ClassVar[tuple[str, Callable[[str], Any]]] = ("name", str)
+
+    def check(self, gene_groups: Sequence | None) -> None:
+        """Refuse genes of which the modalities are not known, or of one only."""
+        if gene_groups is None:
+            raise ValueError("missingness 'modality' needs the modality of each gene, a column of var; none is named.")
+        known = list(dict.fromkeys(gene_groups))
+        if (
+            len(known) < 2
+            or (self.name is None and len(known) > 2)
+            or (self.name is not None and self.name not in known)
+        ):
+            raise ValueError(
+                f"missingness 'modality' needs the name of one of several modalities, found {self.name!r}; "
+                f"there are {known}."
+            )
+
+    def _choose(
+        self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator, **groups: np.ndarray | None
+    ) -> np.ndarray:
+        self.check(groups["gene_groups"])
+        of_genes = np.asarray(groups["gene_groups"])
+        return of_genes == (list(dict.fromkeys(of_genes))[1] if self.name is None else self.name)
+
+
 def valid_sites(counts: DenseOrSparse, labels: Sequence) -> np.ndarray:
     """Entries that count as observed (Algorithm 1 of scIDPMs), in a protocol in which all other zeros are missing.
 
@@ -362,6 +530,21 @@ def split_molecules(counts: DenseOrSparse, share: float = 0.9, seed: int = 0) ->
     for part in (seen, held_out):
         part.eliminate_zeros()
     return seen, held_out
+
+
+def _checked_groups(argument: str, groups: Sequence | None, n: int) -> np.ndarray | None:
+    if groups is not None and len(groups) != n:
+        raise ValueError(f"{argument} must have one entry for each of {n}, found {len(groups)}.")
+    return None if groups is None else np.asarray(groups).astype(str)
+
+
+def _gene_correlations(counts: np.ndarray) -> np.ndarray:
+    """Correlations of log counts (genes, genes); a gene that does not vary has none, which is 0."""
+    logs = np.log1p(counts.astype(np.float64))
+    logs -= logs.mean(axis=0)
+    norms = np.linalg.norm(logs, axis=0)
+    logs /= np.where(norms > 0, norms, 1)
+    return logs.T @ logs
 
 
 def _check_fractions(name: str, *values: float) -> None:

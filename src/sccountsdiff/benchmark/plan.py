@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ class Plan:
             task.check(self.methods, protocol)
         loaded = map(load_dataset, _as_list(datasets))
         self.datasets = tuple(_by_name("datasets", loaded, lambda dataset: dataset.name).values())
+        for task, dataset in product(self.tasks.values(), self.datasets):
+            task.check_dataset(dataset)
         if protocol == "paper" and (bare := [d.name for d in self.datasets if d.label is None]):
             raise ValueError(f"protocol='paper' needs the type of each cell, but data set {bare[0]!r} has no label.")
         self.metrics = self._all_metrics(quick) if metrics is None else self._named_metrics(metrics)

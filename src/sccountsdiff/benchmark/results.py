@@ -103,6 +103,25 @@ def fingerprint(adata: AnnData, columns: list[str]) -> str:
     return digest.hexdigest()[:16]
 
 
+def fingerprint_of_groups(adata: AnnData, batch: str | None, modality: str | None) -> str:
+    """A short hash of the batches of cells and the modalities of genes, columns of ``obs`` and ``var``; either may be none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> cells = [AnnData(np.ones((2, 1)), obs={"batch": ["a", b]}) for b in "abb"]
+    >>> one, other, same = (fingerprint_of_groups(c, "batch", None) for c in cells)
+    >>> one == other, other == same
+    (False, True)
+    """
+    columns = [
+        None if key is None else list(table[key].astype(str))
+        for table, key in ((adata.obs, batch), (adata.var, modality))
+    ]
+    return hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
+
+
 class ResultStore:
     """Rows of finished work, in one JSON file each under a folder, or in memory only.
 

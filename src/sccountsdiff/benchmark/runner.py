@@ -20,14 +20,14 @@ from sccountsdiff.benchmark.metrics import Metric
 from sccountsdiff.benchmark.plan import Plan
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
 from sccountsdiff.benchmark.resources import Usage, measured
-from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fingerprint
+from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fingerprint, fingerprint_of_groups
 from sccountsdiff.benchmark.scoring import Split, attempt
 from sccountsdiff.benchmark.tasks import Pattern, Task
 
 JOB_COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed"]
 COST_COLUMNS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
 COLUMNS = [*JOB_COLUMNS, "metric", "value", "se", *COST_COLUMNS, "error"]
-SHARES = (0.9, 0.1)
+TEST_SHARE = 0.1
 TRUE_CELLS = "truth"
 """Name, among the methods, of the true answers."""
 
@@ -44,6 +44,7 @@ def run(
     gene_ranking: Ranking = "cv",
     min_cells: int = 10,
     n_cells: int | None = None,
+    test_share: float = TEST_SHARE,
     protocol: Literal["all", "paper"] = "all",
     embedder: str | Path | None = None,
     n_bootstrap: int = 10,
@@ -51,11 +52,12 @@ def run(
     quick: bool = False,
     output: str | Path | None = None,
     retry_failed: bool = False,
+    trained: dict[Any, Any] | None = None,
     silent: bool = False,
 ) -> pd.DataFrame:
     """Hide entries of test cells, have them filled in by all methods, and score the answers; or denoise test cells.
 
-    For each seed the cells are split 90/10. Methods are fitted once to the complete larger part (those that stop early hold
+    For each seed the cells are split, by default 90/10. Methods are fitted once to the complete larger part (those that stop early hold
     out some of it themselves) and fill in the smaller part under each missingness pattern; all see the same cells, the same
     sites and the same covariates. Methods that differ only in how they sample share one trained model. Everything is
     checked before work starts. A method that fails is recorded with its error and does not stop the others.
@@ -86,11 +88,14 @@ def run(
         Numbers of samples to score methods with that draw. With one sample the method's single answer is scored, with
         more their mean, and the draws for metrics that need them.
     n_genes, gene_ranking
-        Keep this many of the most variable genes, see :func:`~sccountsdiff.benchmark.preprocessing.top_genes`.
+        Keep this many of the most variable genes, see :func:`~sccountsdiff.benchmark.preprocessing.top_genes`; of each
+        modality, if the data set says which gene is of which.
     min_cells
         Leave out genes found in fewer cells.
     n_cells
         Keep at most this many cells, chosen at random.
+    test_share
+        Share of the cells that are test cells.
     protocol
         ``"all"``: all entries are observed. ``"paper"``: those named by
         :func:`~sccountsdiff.benchmark.missingness.valid_sites` are, all others are missing: not hidden, not scored, and
@@ -112,6 +117,9 @@ def run(
         Folder for result files and the table, ``results.csv``. Default: nothing is written.
     retry_failed
         Try again what failed in an earlier run with the same ``output``.
+    trained
+        A dictionary, empty at first, in which trained methods are kept for the next call with the same dictionary: one that
+        does not look at what is missing need not be trained again for another protocol on the same split.
     silent
         Show no progress bar.
 
@@ -135,6 +143,8 @@ def run(
     asked = {"n_samples": n_samples, "protocol": protocol, "quick": quick}
     scored = {"metrics": metrics, "embedder": embedder, "n_bootstrap": n_bootstrap, "bootstrap_cells": bootstrap_cells}
     plan = Plan(**compared, **asked, **scored)
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share must be between 0 and 1, found {test_share}.")
     if quick:
         n_cells, n_genes = n_cells or 2000, n_genes or 1000
     store = ResultStore(output, retry_failed)
@@ -144,7 +154,9 @@ def run(
         for dataset in plan.datasets:
             cells = prepare(dataset, n_genes=n_genes, gene_ranking=gene_ranking, min_cells=min_cells, n_cells=n_cells)
             for seed in plan.seeds:
-                rows += _run_seed(plan, dataset, cells, seed, store, progress)
+                rows += _run_seed(
+                    plan, dataset, cells, test_share, seed, store, {} if trained is None else trained, progress
+                )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if output is not None:
         table.to_csv(Path(output) / "results.csv", index=False)
@@ -178,15 +190,29 @@ def prepare(
     if n_cells is not None and n_cells < cells.n_obs:
         cells = cells[np.sort(np.random.default_rng(0).permutation(cells.n_obs)[:n_cells])]
     cells = filter_genes(cells, min_cells)
-    return cells if n_genes is None else top_genes(cells, n_genes, by=gene_ranking)
+    if n_genes is None:
+        return cells
+    if dataset.modality is None:
+        return top_genes(cells, n_genes, by=gene_ranking)
+    of_genes = cells.var[dataset.modality].astype(str)
+    kept = [top_genes(cells[:, of_genes == name], n_genes, by=gene_ranking).var_names for name in of_genes.unique()]
+    return cells[:, np.concatenate(kept)].copy()
 
 
 def _run_seed(
-    plan: Plan, dataset: Dataset, cells: AnnData, seed: int, store: ResultStore, progress: tqdm
+    plan: Plan,
+    dataset: Dataset,
+    cells: AnnData,
+    test_share: float,
+    seed: int,
+    store: ResultStore,
+    trained: dict,
+    progress: tqdm,
 ) -> list[dict]:
     """All methods and tasks on one split."""
-    train, test = split_cells(cells, SHARES, seed=seed)
-    split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed, plan.protocol, plan.embedder)
+    train, test = split_cells(cells, (1 - test_share, test_share), seed=seed)
+    groups = {"batch": dataset.batch, "modality": dataset.modality}
+    split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed, plan.protocol, plan.embedder, **groups)
     # As many cells as there are is the same as all, and must not change where results are found.
     is_limited = plan.bootstrap_cells is not None and plan.bootstrap_cells < split.test.n_obs
     resamples = {"n_bootstrap": plan.n_bootstrap} | ({"bootstrap_cells": plan.bootstrap_cells} if is_limited else {})
@@ -196,12 +222,12 @@ def _run_seed(
         "data": fingerprint(cells, list(dict.fromkeys(filter(None, [*dataset.covariates, dataset.label])))),
         "covariates": dataset.covariates,
         "label": dataset.label,
-        "shares": SHARES,
+        "shares": (1 - test_share, test_share),
         "protocol": plan.protocol,
         "embedder": None if plan.embedder is None else digest_of(plan.embedder),
         "seed": seed,
     }
-    trained: dict[str, _Fitted] = {}
+    of_split = tuple(str(common[key]) for key in ("data", "covariates", "shares", "seed"))
     rows = []
     for name, method in {TRUE_CELLS: None, **plan.methods}.items():
         progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")
@@ -217,10 +243,12 @@ def _run_seed(
                 "n_samples": n_samples,
                 "metrics": [metric.name for metric in metrics],
             }
+            if task.uses_groups:  # only then do results depend on them
+                job["groups"] = {**groups, "values": fingerprint_of_groups(cells, dataset.batch, dataset.modality)}
             found = store.load(job)
             if metrics and found is None:
                 if fitted is None:
-                    fitted = _Fitted(None) if method is None else _fit(method, dataset, split, trained)
+                    fitted = _Fitted(None) if method is None else _fit(method, dataset, split, of_split, trained)
                 scored = _ask_and_score(fitted, task, split, n_samples, metrics, resamples)
                 found = [{**labels, "missingness": task.name, **row} for row in scored]
                 store.save(job, found)
@@ -238,17 +266,20 @@ class _Fitted:
     error: str | None = None
 
 
-def _fit(method: Baseline, dataset: Dataset, split: Split, trained: dict[str, _Fitted]) -> _Fitted:
+def _fit(
+    method: Baseline, dataset: Dataset, split: Split, of_split: tuple[str, ...], trained: dict[Any, _Fitted]
+) -> _Fitted:
     """Fit a method, unless one that is trained alike was, or failed to be."""
     method = deepcopy(method)
-    key = method.training_key
-    if key is not None and key in trained:
+    key = (*of_split, split.protocol if method.uses_mask else None, method.training_key)
+    is_shared = method.training_key is not None
+    if is_shared and key in trained:
         earlier = trained[key]
         return replace(earlier, method=method if earlier.error else method.take_over(earlier.method))
     with attempt(f"Method {method.name}: fitting") as outcome, measured() as usage:
         method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
     fitted = _Fitted(method, usage, outcome.error)
-    if key is not None:
+    if is_shared:
         trained[key] = fitted
     return fitted
 

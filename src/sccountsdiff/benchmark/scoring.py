@@ -45,6 +45,8 @@ class Split:
     seed: int
     protocol: Literal["all", "paper"] = "all"
     embedder_path: str | Path | None = None
+    batch: str | None = None
+    modality: str | None = None
     _made: dict[Callable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -71,7 +73,13 @@ class Split:
     def sites(self, pattern: Missingness) -> np.ndarray:
         """Entries of the test cells to hide; under the paper's protocol only entries that are valid given all cells."""
         valid = None if self.protocol == "all" else self._valid(self.truth)[self.train.n_obs :]
-        return pattern(self.truth, valid=valid, seed=self.seed)
+        groups = {}
+        if pattern.uses_groups:
+            groups["cell_groups"] = None if self.batch is None else self.test.obs[self.batch].astype(str).to_numpy()
+            groups["gene_groups"] = (
+                None if self.modality is None else self.test.var[self.modality].astype(str).to_numpy()
+            )
+        return pattern(self.truth, valid=valid, seed=self.seed, **groups)
 
     def once(self, make: Callable[[Split], T]) -> T:
         """What a function makes of the split; it is called the first time only."""

@@ -12,7 +12,7 @@ import pandas as pd
 from sccountsdiff.benchmark.metrics import METRICS
 
 ORDER_OF_GROUPS = ("reference", "naive", "specialised", "generative")
-ARROWS = {"lower": "↓", "higher": "↑", "zero": "→0"}
+ARROWS = {"lower": "↓", "higher": "↑", "zero": "→0", "one": "→1"}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 from anndata import AnnData
 
 from sccountsdiff.benchmark.baselines import Baseline
+from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.missingness import MISSINGNESS, SEEN_SHARE, Missingness, Molecules, get_missingness
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.scoring import Split
@@ -53,6 +54,11 @@ class Task(ABC):
     answer_inputs: ClassVar[frozenset[str]]
     denoises: ClassVar[bool] = False
 
+    @property
+    def uses_groups(self) -> bool:
+        """Whether what is hidden depends on the batches of cells or the modalities of genes."""
+        return getattr(self.pattern, "uses_groups", False)
+
     def check(self, methods: Mapping[str, Baseline], protocol: str) -> None:
         """Refuse methods and a protocol that the task is not made for."""
         if self.denoises and (unable := [name for name, method in methods.items() if not method.denoises]):
@@ -64,6 +70,11 @@ class Task(ABC):
             raise ValueError(
                 f"protocol='paper' says which entries may be hidden; {self.name!r} hides none. Run it apart."
             )
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Refuse a data set that the task cannot be made of."""
+        if isinstance(self.pattern, Missingness):
+            self.pattern.check(None if dataset.modality is None else dataset.adata.var[dataset.modality].astype(str))
 
     def numbers_of_samples(self, method: Baseline | None, wanted: Sequence[int]) -> tuple[int, ...]:
         """How many samples a method is asked for, time after time; no method stands for the truth."""
@@ -142,7 +153,7 @@ TASKS: tuple[type[Task], ...] = (Imputation, Denoising)
 
 
 def make_task(missingness: str | Pattern) -> Task:
-    """The task that a pattern makes; the pattern may be given by name, with a rate after a colon.
+    """The task that a pattern makes; it may be given by name, with a rate, or a modality, after a colon.
 
     Examples
     --------
@@ -150,11 +161,13 @@ def make_task(missingness: str | Pattern) -> Task:
     Denoising(name='molecules', pattern=Molecules())
     """
     if isinstance(missingness, str):
-        name, _, rate = missingness.partition(":")
+        name, _, text = missingness.partition(":")
+        kind = get_missingness(name)
+        setting, from_text = getattr(kind, "colon", ("rate", float))
         try:
-            pattern = get_missingness(name)(**({"rate": float(rate)} if rate else {}))
+            pattern = kind(**({setting: from_text(text)} if text else {}))
         except TypeError as error:
-            raise ValueError(f"missingness: {name!r} has no rate, found {missingness!r}.") from error
+            raise ValueError(f"missingness: {name!r} has no {setting}, found {missingness!r}.") from error
     else:
         pattern = missingness
         name = next((name for name in MISSINGNESS if MISSINGNESS[name] is type(pattern)), type(pattern).__name__)

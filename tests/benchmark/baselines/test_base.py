@@ -21,6 +21,7 @@ TRANSFORMER = {"max_epochs": 1, "n_steps": 2, "model_kwargs": {"n_hidden": 8, "n
 SMALL = {
     "scvi": SCVI,
     "scvi_refined": SCVI | {"n_rounds": 2},
+    "scvi_draw": SCVI | {"n_rounds": 2},
     "knn_mean": {"n_neighbors": 5},
     "magic": {"n_neighbors": 5},
     "alra": {"rank": 2},
@@ -28,6 +29,7 @@ SMALL = {
     "sklearn_knn": {"n_neighbors": 5},
     "sklearn_iterative": {"max_iter": 2},
     "gaussian_regression": {"n_factors": 2, "n_rounds": 3},
+    "gaussian_regression_draw": {"n_factors": 2, "n_rounds": 3},
     "gain": {"n_hidden": 8, "max_epochs": 2},
     "dca": {"n_hidden": (8, 4, 8), "max_epochs": 2},
     "hivae_poisson": {"n_hidden": 8, "n_latent": 2, "max_epochs": 2},

@@ -64,3 +64,21 @@ def test_form_of_draws(exact):
                 function(truth, wrong, sites)
     with pytest.raises(ValueError, match="level"):
         metrics.coverage(truth, draws, sites, level=90)
+
+
+def test_the_worst_third_of_genes(exact):
+    """Draws that are too low in a third of the genes and too high in another look better overall than in either."""
+    rng = np.random.default_rng(0)
+    rates = rng.permutation([0.5, 2.0, 8.0] * 4)
+    sites = rng.random((400, 12)) < 0.6
+    truth = rng.poisson(rates, sites.shape)
+    factor = np.select([rates < 1, rates > 4], [2.0, 0.8], 1.0)
+    draws = rng.poisson(rates * factor, (N_DRAWS, *sites.shape))[:, sites]
+    by_third = metrics.pit_ks(truth, draws, sites, gene_strata=rates)
+    worst = metrics.pit_ks_thirds(truth, draws, sites)
+    assert worst == pytest.approx(max(by_third.values())) and worst > metrics.pit_ks(truth, draws, sites)
+    truth, draws, sites, _ = exact
+    assert metrics.pit_ks_thirds(truth, draws, sites) < 1.95 * np.sqrt(3 / sites.sum()) * 1.2
+    sites = np.zeros((3, 4), dtype=bool)
+    sites[:, 1] = True
+    assert metrics.pit_ks_thirds(np.ones((3, 4)), np.ones((5, 3)), sites) > 0, "fewer genes than thirds"

@@ -36,3 +36,13 @@ def test_known_answers(odd_cells):
 def test_undefined_everywhere_is_nan():
     truth, sites = np.ones((2, 3)), np.ones((2, 3), dtype=bool)
     assert np.isnan(metrics.r2(truth, truth, sites))
+
+
+def test_log_error_and_ratio_of_sums_are_over_all_sites(odd_cells):
+    truth, imputed, sites = odd_cells
+    logs = np.log1p(truth[sites].astype(float)), np.log1p(imputed[sites])
+    assert metrics.log_mse(truth, imputed, sites) == pytest.approx(sk.mean_squared_error(*logs))
+    assert metrics.ratio_of_sums(truth, imputed, sites) == pytest.approx(imputed[sites].sum() / truth[sites].sum())
+    assert metrics.log_mse(truth, truth, sites) == 0 and metrics.ratio_of_sums(truth, 2.0 * truth, sites) == 2
+    assert np.isnan(metrics.ratio_of_sums(0 * truth, imputed, sites))
+    assert metrics.get_metric("ratio_of_sums").loss(np.array([0.5, 1.0, 2.0])).tolist() == [0.5, 0.0, 1.0]

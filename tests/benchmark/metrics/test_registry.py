@@ -12,7 +12,7 @@ def test_every_metric_describes_itself():
         *("poisson_loss", "nb_log_score", "crps", "pit_ks", "coverage_gap", "molecule_mse", "molecule_poisson"),
     }
     assert named <= set(table.index)
-    assert set(table["direction"]) == {"lower", "higher", "zero"}
+    assert set(table["direction"]) == {"lower", "higher", "zero", "one"}
     assert table["summary"].str.len().min() > 20
 
 

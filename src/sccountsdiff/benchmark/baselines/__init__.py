@@ -7,7 +7,7 @@ from sccountsdiff.benchmark.baselines.countsdiff import Blackout, CountsDiff, Co
 from sccountsdiff.benchmark.baselines.dca import DCA
 from sccountsdiff.benchmark.baselines.forest_diffusion import ForestDiffusion
 from sccountsdiff.benchmark.baselines.gain import GAIN
-from sccountsdiff.benchmark.baselines.gaussian_regression import GaussianRegression
+from sccountsdiff.benchmark.baselines.gaussian_regression import GaussianRegression, GaussianRegressionDraw
 from sccountsdiff.benchmark.baselines.hivae import HIVAE, HIVAEGaussian, HIVAEPoisson
 from sccountsdiff.benchmark.baselines.knn import KNNMean
 from sccountsdiff.benchmark.baselines.knn_smoothing import KNNSmoothing
@@ -22,7 +22,7 @@ from sccountsdiff.benchmark.baselines.naive import (
 from sccountsdiff.benchmark.baselines.remdm import ReMDM
 from sccountsdiff.benchmark.baselines.scgpt import SCGPT, SCGPTPretrained
 from sccountsdiff.benchmark.baselines.scidpms import ScIDPMs
-from sccountsdiff.benchmark.baselines.scvi import SCVIBaseline, SCVIRefined
+from sccountsdiff.benchmark.baselines.scvi import SCVIBaseline, SCVIDraw, SCVIRefined
 from sccountsdiff.benchmark.baselines.sklearn_imputers import SklearnIterative, SklearnKNN
 from sccountsdiff.benchmark.baselines.xtrimogene import XTrimoGene
 
@@ -42,6 +42,7 @@ __all__ = [
     "CountsDiffPaper",
     "ForestDiffusion",
     "GaussianRegression",
+    "GaussianRegressionDraw",
     "GeneMean",
     "HIVAE",
     "HIVAEGaussian",
@@ -51,6 +52,7 @@ __all__ = [
     "ReMDM",
     "SCGPTPretrained",
     "SCVIBaseline",
+    "SCVIDraw",
     "SCVIRefined",
     "ScIDPMs",
     "ScaledConditionalMean",

@@ -168,6 +168,22 @@ class GaussianRegression(Baseline):
         return values.clip(0, self._largest)
 
 
+@register_baseline("gaussian_regression_draw", draws=False)
+class GaussianRegressionDraw(GaussianRegression):
+    """One draw of :class:`GaussianRegression` instead of the expectation, to be compared with those of generative methods.
+
+    Settings are those of :class:`GaussianRegression`.
+
+    Examples
+    --------
+    >>> GaussianRegressionDraw().n_factors
+    20
+    """
+
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        return super()._impute(cells, sites, 2, seed)[0]
+
+
 def _shrunk_means(cells: Cells) -> ConditionalMean:
     """Means of cells with the same categorical covariates, drawn to the mean of all by a few cells that have exactly that."""
     covariates, overall = _categorical(cells), cells.gene_means()

@@ -147,3 +147,19 @@ class SCVIRefined(SCVIBaseline):
     """
 
     n_rounds: int = sampling(5)
+
+
+@register_baseline("scvi_draw", draws=False, denoises=False)
+class SCVIDraw(SCVIRefined):
+    """scVI: one negative-binomial draw instead of the mean, to be compared with the draws of generative methods.
+
+    It shares the trained model of :class:`SCVIBaseline` and encodes as :class:`SCVIRefined`.
+
+    Examples
+    --------
+    >>> SCVIDraw().training_key == SCVIBaseline().training_key
+    True
+    """
+
+    def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
+        return super()._impute(cells, sites, 2, seed)[0]

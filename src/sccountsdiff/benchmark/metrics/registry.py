@@ -12,7 +12,7 @@ import pandas as pd
 from sccountsdiff.benchmark.optional import missing_packages
 from sccountsdiff.registry import Registry
 
-Direction = Literal["lower", "higher", "zero"]
+Direction = Literal["lower", "higher", "zero", "one"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Metric:
     function
         Pure function of arrays that returns a number.
     direction
-        Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
+        Which values are good: ``"lower"``, ``"higher"``, or near ``"zero"`` or ``"one"``.
     needs
         Names of the arguments that the function needs. Answers to an imputation task give ``imputed`` (a point estimate
         or one draw), ``sites`` and, if there are several draws, ``draws`` at the sites; answers to a denoising task give
@@ -139,7 +139,7 @@ class Metric:
 
     def loss(self, values: Any) -> Any:
         """Values of the metric, turned so that lower is better."""
-        return {"lower": values, "higher": -values, "zero": abs(values)}[self.direction]
+        return {"lower": values, "higher": -values, "zero": abs(values), "one": abs(values - 1)}[self.direction]
 
     def applies_to(self, answer: Iterable[str]) -> bool:
         """Whether all that it needs can be made from an answer with these entries."""
@@ -198,7 +198,7 @@ def register_metric(
     name
         Name in tables and for ``metrics=``.
     direction
-        Which values are good: ``"lower"``, ``"higher"`` or near ``"zero"``.
+        Which values are good: ``"lower"``, ``"higher"``, or near ``"zero"`` or ``"one"``.
     needs
         Names of its inputs, see :class:`Metric`. Default: the arguments of the function that have no default.
     group
