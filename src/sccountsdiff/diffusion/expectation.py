@@ -94,7 +94,7 @@ def log_mean(
     >>> from sccountsdiff.diffusion import Prediction, log_mean
     >>> wide = Prediction(torch.tensor(100.0).log(), torch.tensor(1.0).log())
     >>> log_mean(wide).round().item()
-    56.0
+    57.0
     """
     base = pseudo + torch.as_tensor(n, dtype=prediction.log_mean.dtype, device=prediction.log_mean.device)
     return n + base * torch.expm1(expected_log1p(prediction, 1 / base, beta))

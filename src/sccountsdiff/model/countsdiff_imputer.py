@@ -122,7 +122,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         zeros_missing = setup_args(self.registry_)["zeros"] == "missing"
         label_position = list(self.categories).index(setup_args(self.registry_)["labels_key"]) if zeros_missing else 0
         # Loading fills these in from the saved state.
-        means = np.ones(n_genes)
+        means, largest = np.ones(n_genes), np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
@@ -130,7 +130,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             cells = self._cells(None)
             matrix = self._open_counts(cells.adata)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
-            means = summary.gene_means(zeros_missing)
+            means, largest = summary.gene_means(zeros_missing), summary.largest
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
             location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
@@ -142,6 +142,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             n_categories=n_categories,
             continuous_location=location,
             continuous_scale=scale,
+            gene_max=largest,
             expressed=expressed,
             label_position=label_position,
             observed_training=observed_training,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,9 @@ class CountsDenoiser(nn.Module):
         Number of categories of each categorical covariate.
     n_continuous
         Number of continuous covariates.
+    gene_max
+        Largest count of each gene in the training data, by which heads know how far the tail of a law may reach;
+        ``None``: as far as it likes.
 
     Examples
     --------
@@ -56,6 +60,7 @@ class CountsDenoiser(nn.Module):
     """
 
     gene_means: Tensor
+    gene_max: Tensor
 
     def __init__(
         self,
@@ -65,12 +70,15 @@ class CountsDenoiser(nn.Module):
         head: str | type[Head] | Head = "nb",
         n_categories: Sequence[int] = (),
         n_continuous: int = 0,
+        gene_max: Tensor | np.ndarray | None = None,
     ):
         super().__init__()
         self.backbone = backbone
         self.schedule = schedule
         self.head = get_head(head)
         self.register_buffer("gene_means", torch.as_tensor(gene_means, dtype=torch.float32))
+        largest = torch.full_like(self.gene_means, torch.inf) if gene_max is None else torch.as_tensor(gene_max)
+        self.register_buffer("gene_max", largest.float().clamp_min(1))  # a gene without a count may yet have one
         self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous)
 
     def forward(
@@ -89,9 +97,8 @@ class CountsDenoiser(nn.Module):
         tokens = self.conditioning(t, depth, categories, continuous, null)
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
-        prediction = self.head.predict(
-            outputs, HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost)
-        )
+        given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+        prediction = self.head.predict(outputs, given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
         return prediction
