@@ -33,6 +33,8 @@ class CountsDiffModule(BaseModuleClass):
         Number of categories of each categorical covariate.
     continuous_location, continuous_scale
         Mean and standard deviation of each continuous covariate in the training data.
+    gene_max
+        Largest count of each gene in the training data; ``None``: unknown.
     expressed
         Genes expressed in each category of the label, ``(labels, genes)``; zeros of such genes count as missing.
         ``None``: zeros are data.
@@ -59,6 +61,7 @@ class CountsDiffModule(BaseModuleClass):
         n_categories: Sequence[int] = (),
         continuous_location: Sequence[float] | np.ndarray = (),
         continuous_scale: Sequence[float] | np.ndarray = (),
+        gene_max: np.ndarray | None = None,
         expressed: np.ndarray | None = None,
         label_position: int = 0,
         observed_training: bool = True,
@@ -82,7 +85,14 @@ class CountsDiffModule(BaseModuleClass):
         head = get_head(head)
         network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
-            network, torch.as_tensor(gene_means), self.schedule, head, n_categories, len(self.location), n_factors
+            network,
+            torch.as_tensor(gene_means),
+            self.schedule,
+            head,
+            n_categories,
+            len(self.location),
+            n_factors=n_factors,
+            gene_max=gene_max,
         ).float()  # as the counts are read, whatever torch's default is
 
     @property

@@ -54,6 +54,7 @@ class TestMeans:
         expected = [max(counts[observed[:, j], j].sum(), 0.5) / observed[:, j].sum() for j in range(7)]
         found = summarise_counts(make(counts), make_mask(mask) if make_mask else None)
         np.testing.assert_allclose(found.gene_means(), expected)
+        np.testing.assert_array_equal(found.largest, np.where(observed, counts, 0).max(0))
         np.testing.assert_array_equal(found.n_observed, observed.sum(0)[None])
         np.testing.assert_array_equal(found.n_positive, ((counts > 0) & observed).sum(0)[None])
         assert found.has_missing

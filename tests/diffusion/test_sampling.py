@@ -377,7 +377,7 @@ def test_only_the_last_draw_is_replaced_by_its_mean(walk):
     assert not torch.equal(states[-1], states[-1].round())
 
 
-@pytest.mark.parametrize("final", ["sample", "mean"])
+@pytest.mark.parametrize("final", ["sample", "mean", "log_mean"])
 def test_predictions_that_have_run_away_raise(final):
     denoise = lambda x, status, t: Prediction(torch.full_like(x, float("inf")))
     with pytest.raises(ValueError, match="predicts a count of inf: it has run away"):
@@ -385,7 +385,7 @@ def test_predictions_that_have_run_away_raise(final):
 
 
 def test_other_endings_raise():
-    with pytest.raises(ValueError, match="`final` must be 'sample' or 'mean', not 'median'"):
+    with pytest.raises(ValueError, match="`final` must be 'sample', 'mean' or 'log_mean', not 'median'"):
         generate(poisson_denoiser, Cosine(), reverse_walk(1), torch.zeros(2, 3), attrition=Rescale(0.0), final="median")
 
 

@@ -36,6 +36,23 @@ class TestDenoise:
         gain = (np.abs(2 * counts - new.rates) - error).mean(1)
         assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(200)
 
+    def test_unseen_counts_are_those_that_are_added(self, trained, query):
+        deeper, unseen = (trained.denoise(query, depth=3, unseen=unseen, silent=True) for unseen in (False, True))
+        np.testing.assert_allclose(deeper - query.X.toarray(), unseen, rtol=1e-4, atol=1e-4)
+
+    def test_mean_of_logarithms_is_closer_to_log_counts(self, trained, simulate):
+        """A second sequencing run, scaled to the total that was expected of it."""
+        new = simulate(200, seed=11)
+        counts = np.random.default_rng(0).poisson(new.rates)
+        mean, log_mean = (trained.denoise(new.adata, final=f, unseen=True, silent=True) for f in ("mean", "log_mean"))
+        assert ((0 < log_mean) & (log_mean < mean)).all()
+        scale = 1e4 / mean.sum(1, keepdims=True)
+        truth = np.log1p(scale * counts)
+        gain = ((np.log1p(scale * mean) - truth) ** 2 - (np.log1p(scale * log_mean) - truth) ** 2).mean(1)
+        assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(200)
+        with pytest.raises(ValueError, match="`final` must be 'mean' or 'log_mean', not 'sample'"):
+            trained.denoise(new.adata, final="sample")
+
     def test_order_and_missing_entries(self, trained, query):
         full = trained.denoise(query, silent=True)
         np.testing.assert_allclose(trained.denoise(query, [30, 4, 4], silent=True), full[[30, 4, 4]], rtol=1e-5)

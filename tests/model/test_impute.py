@@ -325,7 +325,7 @@ class TestRefusals:
             ({"attrition": 1.5}, r"`attrition` must be within \[0, 1\], not 1.5"),
             ({"attrition": -0.1}, r"`attrition` must be within \[0, 1\], not -0.1"),
             ({"known": "hidden"}, "`known` must be 'clean' or 'noised', not 'hidden'"),
-            ({"final": "median"}, "`final` must be 'sample' or 'mean', not 'median'"),
+            ({"final": "median"}, "`final` must be 'sample', 'mean' or 'log_mean', not 'median'"),
             ({"rounding": "up"}, "`rounding` must be 'random', 'nearest', 'poisson', 'nb' or None, not 'up'"),
             ({"guidance": -1}, "`guidance` must be finite and at least 0, not -1"),
             ({"guidance": np.nan}, "`guidance` must be finite and at least 0, not nan"),

@@ -133,6 +133,10 @@ class TestResolve:
         mine = Cap(0.1)
         assert SamplingSettings(attrition=mine).resolve(make_module()).attrition is mine
 
+    def test_the_mean_of_logarithms_is_one_pass(self):
+        resolved = SamplingSettings(final="log_mean", n_resamples=3, jump_length=2).resolve(make_module())
+        assert (resolved.n_steps, resolved.n_resamples, resolved.jump_length) == (1, 1, 1)
+
     def test_settings_do_not_change(self):
         with pytest.raises(dataclasses.FrozenInstanceError):
             SamplingSettings().n_steps = 3
@@ -144,6 +148,7 @@ class TestResolve:
             ({"n_steps": 1}, False),
             ({"n_steps": 2, "final": "mean"}, False),
             ({"n_steps": 1, "final": "mean", "n_resamples": 2}, False),
+            ({"final": "log_mean"}, True),
         ],
     )
     def test_what_is_the_same_each_time(self, settings, expected):

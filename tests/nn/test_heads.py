@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,20 @@ def test_nb_is_bayes_rule(given_input):
         variance = mean + (weights * (remaining - mean) ** 2).sum()
         dispersion = math.exp(found.log_dispersion[place])
         assert mean + mean**2 / dispersion == pytest.approx(variance, rel=1e-3)
+
+
+def test_the_tail_of_nb_stays_within_the_counts_of_the_gene(given_input):
+    """However small a dispersion the backbone asks for; the mean stays, and a wide range changes nothing."""
+    outputs = torch.stack([torch.full((4, 3), 2.0), torch.full((4, 3), -9.0)]).double()
+    largest = torch.tensor([1.0, 6.0, 200.0], dtype=torch.float64)
+    last = replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3), log_lost=torch.zeros(4, 1))
+    free, bounded, wide = (
+        NegativeBinomial().predict(outputs, replace(last, largest=bound)) for bound in (math.inf, largest, 1e12)
+    )
+    length = bounded.mean / bounded.log_dispersion.exp()
+    assert (length < largest / 4).all() and (free.mean / free.log_dispersion.exp() > largest).all()
+    torch.testing.assert_close(bounded.mean, free.mean)
+    torch.testing.assert_close(wide.log_dispersion, free.log_dispersion)
 
 
 def test_poisson_does_not_look_at_the_noised_count(given_input):

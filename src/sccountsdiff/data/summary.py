@@ -37,6 +37,8 @@ class CountSummary:
     ----------
     total
         Sum of the observed counts of each gene.
+    largest
+        Largest observed count of each gene.
     n_observed, n_positive
         Observed counts, and how many of them are above 0, ``(labels, genes)``.
     labels
@@ -46,6 +48,7 @@ class CountSummary:
     """
 
     total: np.ndarray
+    largest: np.ndarray
     n_observed: np.ndarray
     n_positive: np.ndarray
     labels: pd.Index
@@ -109,7 +112,7 @@ def summarise_counts(
     if mask is not None:
         mask = check_mask_form(mask, counts.shape, name=mask_name)
         mask = mask.tocsc() if is_sparse(mask) and is_csc(counts) else by_rows(mask)  # slicing across is slow
-    total = np.zeros(n_genes)
+    total, largest = np.zeros(n_genes), np.zeros(n_genes)
     n_observed, n_positive = np.zeros((n_labels, n_genes), np.int64), np.zeros((n_labels, n_genes), np.int64)
     n_of_cell = np.zeros(n_cells, np.int64)
     for rows, columns, block in iter_blocks(counts):
@@ -128,6 +131,7 @@ def summarise_counts(
         if observed is not None:
             block = np.where(observed, dense(block), 0)
         total[in_columns] += np.ones(len(rows)) @ block  # in double precision, which block.sum is not
+        largest[in_columns] = np.maximum(largest[in_columns], np.ravel(dense(block.max(axis=0))))
         n_of_cell[in_rows] += len(columns) if observed is None else np.count_nonzero(observed, axis=1)
         members = _members(labelled.codes[in_rows], n_labels)
         n_positive[:, in_columns] += _as_integers(members @ (block > 0))
@@ -135,7 +139,8 @@ def summarise_counts(
             _as_integers(members.sum(1))[:, None] if observed is None else _as_integers(members @ observed)
         )
     _check_observed(n_of_cell, n_observed.sum(0), name, obs_names, var_names)
-    return CountSummary(total, n_observed, n_positive, labelled.categories, bool(n_of_cell.sum() < n_cells * n_genes))
+    has_missing = bool(n_of_cell.sum() < n_cells * n_genes)
+    return CountSummary(total, largest, n_observed, n_positive, labelled.categories, has_missing)
 
 
 def sample_checksum(matrix: Matrix) -> bytes:

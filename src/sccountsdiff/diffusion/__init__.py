@@ -2,6 +2,7 @@
 
 from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
 from sccountsdiff.diffusion.continuous import PoissonCounts
+from sccountsdiff.diffusion.expectation import expected_log1p, log_mean
 from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.hiding import draw_observed
 from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
@@ -38,11 +39,13 @@ __all__ = [
     "draw_births",
     "draw_noised",
     "draw_observed",
+    "expected_log1p",
     "follow",
     "get_attrition",
     "get_schedule",
     "guide",
     "log_likelihood",
+    "log_mean",
     "max_attrition",
     "nb_loss",
     "nll_weight",

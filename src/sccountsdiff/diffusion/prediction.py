@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
 
+import torch
 from torch import Tensor
 
 OBSERVED, NOISED, MISSING = 1.0, 0.0, -1.0
@@ -38,6 +39,17 @@ class Prediction:
     def mean(self) -> Tensor:
         """``y_hat``."""
         return self.log_mean.exp()
+
+    def any_of(self, share: Tensor | float) -> Tensor:
+        """Probability that something is left of ``y`` if each count is kept with probability ``share``.
+
+        As a function of it, this is ``1 - E[(1 - share)^y]``, which says all of the law. Without a dispersion: Poisson.
+        """
+        kept = share * self.mean
+        if self.log_dispersion is None:
+            return -torch.expm1(-kept)
+        theta = self.log_dispersion.exp()
+        return -torch.expm1(-theta * torch.log1p(kept / theta))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The law with each of its parameters replaced by a function of it, such as a selection of entries."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion.attrition import Attrition
+from sccountsdiff.diffusion.expectation import log_mean
 from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_observed
@@ -17,7 +18,7 @@ from sccountsdiff.diffusion.rounding import checked_mean, draw_births
 from sccountsdiff.diffusion.schedules import Schedule
 from sccountsdiff.diffusion.walk import Move
 
-Final = Literal["sample", "mean"]
+Final = Literal["sample", "mean", "log_mean"]
 FINALS = get_args(Final)
 
 
@@ -56,7 +57,8 @@ def sample(
     known
         How observed entries are shown to the network: ``"clean"`` or ``"noised"`` (:func:`show_observed`).
     final
-        ``"mean"`` adds the expected births instead of drawn ones in the last move.
+        ``"mean"`` adds the expected births instead of drawn ones in the last move; ``"log_mean"`` gives the guess of the
+        counts after it that is best on the scale of ``log1p`` (:func:`log_mean`).
     generator
         Source of randomness.
     on_move
@@ -99,11 +101,13 @@ def sample(
             sigma = attrition.sigma(p_t, p_s, step)
             beta = sites.of_rates(birth_probability(p_t, p_s, sigma), x)
             n = survivors(sites.of(x), sites.of_rates(sigma, x), generator)
-            if final == "mean" and number == len(walk) - 1:
-                b = beta * checked_mean(prediction)
+            if final == "sample" or number < len(walk) - 1:
+                filled = n + draw_births(prediction, beta, rounding, generator)
+            elif final == "mean":
+                filled = n + beta * checked_mean(prediction)
             else:
-                b = draw_births(prediction, beta, rounding, generator)
-            x = sites.put(x, n + b)
+                filled = log_mean(prediction, n, beta)
+            x = sites.put(x, filled)
             step += 1
         if on_move is not None:
             on_move(move, x)

@@ -138,7 +138,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         zeros_missing = setup_args(self.registry_)["zeros"] == "missing"
         label_position = list(self.categories).index(setup_args(self.registry_)["labels_key"]) if zeros_missing else 0
         # Loading fills these in from the saved state.
-        means = np.ones(n_genes)
+        means, largest = np.ones(n_genes), np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
         groups = np.zeros(n_genes)
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
@@ -147,7 +147,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             cells = self._cells(None)
             matrix = self._open_counts(cells.adata)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
-            means = summary.gene_means(zeros_missing)
+            means, largest = summary.gene_means(zeros_missing), summary.largest
             if gene_groups in cells.adata.var:
                 groups = cells.adata.var[gene_groups].astype(str).factorize()[0]
             if zeros_missing:
@@ -161,6 +161,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             n_categories=n_categories,
             continuous_location=location,
             continuous_scale=scale,
+            gene_max=largest,
             expressed=expressed,
             label_position=label_position,
             observed_training=observed_training,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from anndata import AnnData
 from mudata import MuData
 from torch import Tensor
 
-from sccountsdiff.checks import check_number
+from sccountsdiff.checks import check_number, one_of
 from sccountsdiff.data.rows import Indices, unique_rows
-from sccountsdiff.diffusion import NOISED, OBSERVED, guide
+from sccountsdiff.diffusion import NOISED, OBSERVED, guide, log_mean
 from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw_sites, expectation_settings, make_generator
 from sccountsdiff.model.settings import ResolvedSettings
+
+NORMALISED_TOTAL = 1e4
+"""Total to which cells are scaled before logarithms are taken, as is customary."""
 
 
 class DenoiseMixin(CountsDiffBase):
@@ -26,6 +31,8 @@ class DenoiseMixin(CountsDiffBase):
         indices: Indices | None = None,
         *,
         depth: float = 2.0,
+        final: Literal["mean", "log_mean"] = "mean",
+        unseen: bool = False,
         guidance: float = 1.0,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -47,6 +54,14 @@ class DenoiseMixin(CountsDiffBase):
             Cells, in the order in which they are to come back.
         depth
             Depth in units of the cell's own; above 1.
+        final
+            ``"mean"``: expected counts. ``"log_mean"``: the guess that is best once cells are scaled to a total of ten
+            thousand and ``log1p`` is taken, as for most analyses: ``exp(E[log(pseudo + count)]) - pseudo`` with ``pseudo``
+            the expected total of the cell divided by ten thousand. It is below the mean, most for rare counts, and so are
+            totals.
+        unseen
+            Leave out the counts at hand and return only those to come: what a second sequencing run of the cell, that
+            is ``depth - 1`` times as deep, would find.
         guidance
             Strength of the covariates.
         unseen_to_null
@@ -58,7 +73,7 @@ class DenoiseMixin(CountsDiffBase):
 
         Returns
         -------
-        Expected counts of the model's genes, ``(cells, genes)``.
+        Expected counts of the model's genes, ``(cells, genes)``, or the guess that ``final`` asks for.
 
         Examples
         --------
@@ -67,6 +82,7 @@ class DenoiseMixin(CountsDiffBase):
         """
         self._require_trained()
         check_number("depth", depth, above=1)
+        one_of("final", final, ("mean", "log_mean"))
         settings, n_chains = expectation_settings(self.module, guidance)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
@@ -83,7 +99,11 @@ class DenoiseMixin(CountsDiffBase):
                 x0 = cells["x0"]
                 denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
                 t = torch.full((len(x0),), time, device=x0.device)
-                deeper = x0 + checked_mean(denoise(x0, torch.full_like(x0, NOISED), t))
+                prediction = denoise(x0, torch.full_like(x0, NOISED), t)
+                base = torch.zeros_like(x0) if unseen else x0
+                deeper = base + checked_mean(prediction)
+                if final == "log_mean":
+                    deeper = log_mean(prediction, base, pseudo=deeper.sum(1, keepdim=True) / NORMALISED_TOTAL)
                 blocks.append(deeper.cpu().numpy())
         result = np.concatenate(blocks)
         return result if order is None else result[order]

@@ -201,8 +201,8 @@ def _check_quantiles(
     quantiles = [float(q) for q in np.ravel(quantiles)]
     if quantiles and is_deterministic:
         raise ValueError(
-            "`quantiles` need draws, but `n_steps=1, final='mean'` is an expectation, the same each time: use "
-            "`final='sample'`."
+            "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations, the same each "
+            "time: use `final='sample'`."
         )
     if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
         raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")

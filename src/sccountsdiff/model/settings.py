@@ -60,8 +60,11 @@ class SamplingSettings:
         """How the expected births of a step become whole numbers: ``"random"``, ``"nearest"``, ``"poisson"`` or, with
         the head of that name, ``"nb"``. Default: that of the head.""",
     )
-    final: Literal["sample", "mean"] = _setting(
-        "sample", """``"mean"`` replaces the last draw of each chain by its expectation."""
+    final: Literal["sample", "mean", "log_mean"] = _setting(
+        "sample",
+        """``"mean"`` replaces the last draw of each chain by its expectation. ``"log_mean"`` is
+        ``expm1(E[log1p(count)])``, the best guess if errors are measured on log counts: always one pass without
+        draws, whatever ``n_steps`` and ``n_resamples``.""",
     )
     jump_length: int = _setting(1, """RePaint's resampling: number of steps of a stretch that is walked again.""")
     n_resamples: int = _setting(
@@ -71,7 +74,8 @@ class SamplingSettings:
     @property
     def is_deterministic(self) -> bool:
         """Whether every draw is the same: one pass, and its expectation (which needs observed counts shown clean)."""
-        return self.n_steps == 1 and self.n_resamples == 1 and self.final == "mean"
+        one_pass = self.n_steps == 1 and self.n_resamples == 1
+        return self.final == "log_mean" or (one_pass and self.final == "mean")
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain values that any file format takes; not every version of AnnData can write None."""
@@ -95,6 +99,10 @@ class SamplingSettings:
 
         whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
         one_of("final", self.final, FINALS)
+        if self.final == "log_mean" and set(whole.values()) != {1}:
+            # After drawn steps, the mean over draws would no longer be the mean of logarithms.
+            one_pass = dataclasses.replace(self, n_steps=1, jump_length=1, n_resamples=1)
+            return one_pass.resolve(module, generating=generating)
         one_of("rounding", self.rounding, (*ROUNDINGS, None))
         head = module.denoiser.head
         if self.rounding not in (*MEAN_ROUNDINGS, head.rounding, None):
@@ -132,7 +140,7 @@ class SamplingSettings:
             )
         if known == "noised" and self.n_steps == 1:
             # At t = 1, where the only step starts, no observed count is left.
-            if self.final == "mean":
+            if self.final != "sample":
                 raise ValueError(
                     "`known='noised'` with `n_steps=1` has nothing to go by: observed counts are all thinned away at the "
                     "start of the only step, so the mean would be the same for all cells. Use more steps and average "

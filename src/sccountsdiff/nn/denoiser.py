@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -43,6 +44,9 @@ class CountsDenoiser(nn.Module):
         Number of continuous covariates.
     n_factors
         Number of factors whose posterior, given the observed entries, is an input of the network; see :class:`Factors`.
+    gene_max
+        Largest count of each gene in the training data, by which heads know how far the tail of a law may reach;
+        ``None``: as far as it likes.
 
     Examples
     --------
@@ -60,6 +64,7 @@ class CountsDenoiser(nn.Module):
     """
 
     gene_means: Tensor
+    gene_max: Tensor
 
     def __init__(
         self,
@@ -70,12 +75,15 @@ class CountsDenoiser(nn.Module):
         n_categories: Sequence[int] = (),
         n_continuous: int = 0,
         n_factors: int = 0,
+        gene_max: Tensor | np.ndarray | None = None,
     ):
         super().__init__()
         self.backbone = backbone
         self.schedule = schedule
         self.head = get_head(head)
         self.register_buffer("gene_means", torch.as_tensor(gene_means, dtype=torch.float32))
+        largest = torch.full_like(self.gene_means, torch.inf) if gene_max is None else torch.as_tensor(gene_max)
+        self.register_buffer("gene_max", largest.float().clamp_min(1))  # a gene without a count may yet have one
         self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
         self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous, n_factors)
 
@@ -105,9 +113,8 @@ class CountsDenoiser(nn.Module):
         tokens = self.conditioning(t, depth, categories, continuous, null, factors)
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
-        prediction = self.head.predict(
-            outputs, HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost)
-        )
+        given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+        prediction = self.head.predict(outputs, given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
         return prediction

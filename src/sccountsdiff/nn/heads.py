@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,6 +17,13 @@ from sccountsdiff.registry import Registry
 HEADS: Registry[type[Head]] = Registry("head")
 
 INITIAL_LOG_DISPERSION = 1.0
+
+TAIL = 4.0
+"""The tail of a law falls by a factor e at least so often on the way to the largest count that a gene has in training.
+
+The largest of a hundred to a thousand numbers with an exponential tail is at five to seven such lengths, so that this binds
+only where a law does not fit: a gamma that has to be a gene's on and off at once has a tail far beyond all counts.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class HeadInput:
         Survival p(t) of the noised entries, 0 for others, ``(cells, genes)``.
     log_lost
         ``log(1 - p(t))``, ``(cells, 1)``.
+    largest
+        Largest count of each gene in training, ``(genes,)``; infinite if unknown.
 
     Examples
     --------
@@ -49,6 +59,7 @@ class HeadInput:
     xt: Tensor
     p: Tensor
     log_lost: Tensor
+    largest: Tensor | float = math.inf
 
 
 class Head(ABC):
@@ -142,6 +153,12 @@ def get_head(head: str | type[Head] | Head) -> Head:
     return HEADS[head]()
 
 
+def bounded_log_dispersion(log_theta: Tensor, log_mu: Tensor, largest: Tensor | float) -> Tensor:
+    """``theta + 4 mu / largest``, in logarithms: the tail of the gamma, ``mu / theta`` long, stays within the gene's counts."""
+    shortest = math.log(TAIL) - torch.as_tensor(largest, dtype=log_mu.dtype, device=log_mu.device).log()
+    return torch.logaddexp(log_theta, log_mu.detach() + shortest)  # the dispersion does not move the mean
+
+
 @register_head("nb")
 class NegativeBinomial(Head):
     """Counts of a gene given the rest of the cell are negative binomial.
@@ -151,6 +168,9 @@ class NegativeBinomial(Head):
     negative binomial with mean ``(1 - p) (theta + x_t) / (theta / mu + p)`` and dispersion ``theta + x_t``. A backbone
     that sees all genes through a few hundred hidden units could not do this for each gene. At t = 1, where nothing of the
     gene is left, it is ``mu`` and ``theta``. Exact for negative-binomial counts.
+
+    The backbone's theta is raised by ``4 mu / largest``. A gene that is either off or high would otherwise get a theta near
+    0, and with it, now and then, counts many times above all that were seen.
 
     Examples
     --------
@@ -165,7 +185,7 @@ class NegativeBinomial(Head):
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
         log_mu = given.log_mean + outputs[0]
-        log_theta = INITIAL_LOG_DISPERSION + outputs[1]
+        log_theta = bounded_log_dispersion(INITIAL_LOG_DISPERSION + outputs[1], log_mu, given.largest)
         log_shape = torch.log(log_theta.exp() + given.xt)
         log_rate = torch.log(torch.exp(log_theta - log_mu) + given.p)
         return Prediction(given.log_lost + log_shape - log_rate, log_shape)

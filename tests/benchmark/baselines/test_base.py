@@ -40,6 +40,7 @@ SMALL = {
     "remdm": {"n_hidden": 8, "n_layers": 1, "n_steps": 3, "max_epochs": 1},
     "countsdiff": MLP | {"n_steps": 2},
     "countsdiff_mean": MLP,
+    "countsdiff_log_mean": MLP,
     "countsdiff_paper": TRANSFORMER,
     "blackout": TRANSFORMER,
 }

@@ -3,7 +3,14 @@ import pandas as pd
 import pytest
 from anndata import AnnData
 
-from sccountsdiff.benchmark.baselines import Blackout, CountsDiff, CountsDiffMean, CountsDiffPaper, ScaledGeneMean
+from sccountsdiff.benchmark.baselines import (
+    Blackout,
+    CountsDiff,
+    CountsDiffLogMean,
+    CountsDiffMean,
+    CountsDiffPaper,
+    ScaledGeneMean,
+)
 
 SMALL = {"max_epochs": 15, "model_kwargs": {"n_hidden": 32}, "train_kwargs": {"plan_kwargs": {"lr": 5e-3}}}
 
@@ -54,6 +61,17 @@ def test_the_mean_in_one_pass_shares_the_model_and_is_the_better_guess(cells, si
     assert error(mean) < error(method.impute(test, sites))
     assert error(mean) < error(ScaledGeneMean().fit(cells[:240]).impute(test, sites))
     np.testing.assert_array_equal(mean, one_pass.impute(test, sites, seed=9))
+
+
+def test_the_mean_of_logarithms_is_the_better_guess_of_log_counts(cells, sites, method):
+    test = cells[240:]
+    mean, log_mean = (kind(**SMALL).take_over(method) for kind in (CountsDiffMean, CountsDiffLogMean))
+
+    def error(answer):
+        return np.mean((np.log1p(answer) - np.log1p(test.X))[sites] ** 2)
+
+    assert error(log_mean.impute(test, sites)) < error(mean.impute(test, sites))
+    assert (log_mean.denoise(test) < mean.denoise(test)).all()
 
 
 def test_only_sampling_can_be_shared(method):

@@ -3,7 +3,13 @@
 from sccountsdiff.benchmark.baselines.alra import ALRA
 from sccountsdiff.benchmark.baselines.base import BASELINES, Baseline, get_baseline, list_methods, register_baseline
 from sccountsdiff.benchmark.baselines.cells import Cells
-from sccountsdiff.benchmark.baselines.countsdiff import Blackout, CountsDiff, CountsDiffMean, CountsDiffPaper
+from sccountsdiff.benchmark.baselines.countsdiff import (
+    Blackout,
+    CountsDiff,
+    CountsDiffLogMean,
+    CountsDiffMean,
+    CountsDiffPaper,
+)
 from sccountsdiff.benchmark.baselines.dca import DCA
 from sccountsdiff.benchmark.baselines.forest_diffusion import ForestDiffusion
 from sccountsdiff.benchmark.baselines.gain import GAIN
@@ -38,6 +44,7 @@ __all__ = [
     "Cells",
     "ConditionalMean",
     "CountsDiff",
+    "CountsDiffLogMean",
     "CountsDiffMean",
     "CountsDiffPaper",
     "ForestDiffusion",
