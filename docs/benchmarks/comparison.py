@@ -71,7 +71,7 @@ METRICS += ["crps", "pit_ks", "pit_ks_thirds", "coverage_gap"]
 DENOISING = ["molecule_poisson", "molecule_mse"]
 N_BOOTSTRAP = 0
 EMBEDDER_STEPS, BATCH_SIZE = 1500, 128
-"""Training of the model that scFID uses: a quarter of that of a method, as it has nothing to compete with."""
+"""Training of the model that scFID uses: shorter than that of a method, as it has nothing to compete with."""
 
 OURS = "countsdiff"
 FAMILIES = {

@@ -140,20 +140,19 @@ class CountsDiffModule(BaseModuleClass):
         missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
-    def denoise_with(self, categories: Tensor, continuous: Tensor) -> Denoiser:
+    def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
-        A cell with a category that was not there in training is in the null state.
+        A cell with a category that was not there in training is in the null state. ``kept`` is the share of the molecules
+        of training cells that was left when they were thinned.
         """
         unseen = (categories >= self.n_categories).any(1)
         categories = categories.masked_fill(unseen[:, None], 0)
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
             copies = len(x) // len(categories)  # 2 under guidance
-            t = t.to(x.dtype)
-            return self.denoiser(
-                x, status, t, categories.repeat(copies, 1), continuous.repeat(copies, 1), null | unseen.repeat(copies)
-            )
+            covariates = categories.repeat(copies, 1), continuous.repeat(copies, 1)
+            return self.denoiser(x, status, t.to(x.dtype), *covariates, null | unseen.repeat(copies), kept)
 
         return denoise
 
@@ -176,6 +175,7 @@ class CountsDiffModule(BaseModuleClass):
             self.schedule,
             missing=missing,
             observed_training=self.observed_training,
+            thin_cells=self.observed_training and self.denoiser.head.scales_by_depth,
             directions=self.denoiser.gene_directions,
             groups=self._members_of_groups,
             generator=generator,
@@ -190,7 +190,7 @@ class CountsDiffModule(BaseModuleClass):
         self, noised: NoisedCounts, null: Tensor, categories: Tensor, continuous: Tensor
     ) -> dict[str, Prediction]:
         """Predict the remaining counts."""
-        denoise = self.denoise_with(categories, continuous)
+        denoise = self.denoise_with(categories, continuous, noised.kept)
         return {"prediction": denoise(noised.xt, noised.status, noised.t, null)}
 
     def loss(self, tensors, inference_outputs: dict, generative_outputs: dict[str, Prediction]) -> LossOutput:

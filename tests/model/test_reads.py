@@ -83,8 +83,8 @@ def stored(request, simulate, tmp_path):
         adata.file.close()
 
 
-def make_model(adata):
-    model = CountsDiffImputer(adata, n_hidden=4, n_layers=1)
+def make_model(adata, n_factors=0):
+    model = CountsDiffImputer(adata, n_hidden=4, n_layers=1, n_factors=n_factors)
     model.is_trained_ = True  # what it has learned does not matter here
     return model
 
@@ -116,6 +116,16 @@ def test_making_a_model_reads_a_fingerprint(stored, reads):
     reads.take(name)
     make_model(adata)
     assert_fingerprint(reads.take(name))
+
+
+def test_factors_are_fitted_to_a_sample_of_the_cells(stored, reads):
+    adata, name = stored
+    CountsDiffImputer.setup_anndata(adata)
+    reads.take(name)
+    make_model(adata, n_factors=2)
+    times = reads.take(name)
+    assert times.min() == 1, "so few cells are all in the sample"
+    assert_fingerprint(times - 1)
 
 
 @pytest.mark.parametrize("sites", ["default", "named"])
@@ -172,7 +182,9 @@ def test_a_mask_is_read_as_often_as_the_counts(simulate, reads):
     assert times.min() == 1
     assert_fingerprint(times - 1)
     model = make_model(adata)
-    assert_fingerprint(reads.take("memory"))
+    times = reads.take("memory")
+    assert times.min() == 1, "depths are found in cells that lack something"
+    assert_fingerprint(times - 1)
     model.impute(**QUICK)
     times = reads.take("memory")
     assert times.min() == 1

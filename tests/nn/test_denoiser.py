@@ -72,15 +72,23 @@ def test_depth_is_told_to_the_backbone(make_denoiser, cells, predict, given, dep
     denoiser.conditioning.depth.register_forward_hook(lambda module, args, output: told.append(args[0]))
     predict(denoiser)
     totals = [torch.log1p((cells.x * (cells.status == which)).sum(1)) for which in (OBSERVED, NOISED)]
-    expected = torch.stack([*totals, depth_factors(cells)[:, 0].log()], dim=1)
+    expected = torch.stack([*totals, depth_factors(cells)[:, 0].log(), torch.zeros(6)], dim=1)
     torch.testing.assert_close(told[0], expected)
+
+
+def test_a_thinned_cell_is_what_is_left_of_a_mean_cell(make_denoiser, predict, gene_means):
+    """Of a cell of which nothing is seen, a third is expected if the network is told that a third was left."""
+    denoiser = make_denoiser("mlp", "nb")
+    kept, status = torch.full((6,), 1 / 3), torch.full((6, 8), NOISED)
+    found = predict(denoiser, x=torch.zeros(6, 8), status=status, t=torch.ones(6), kept=kept)
+    torch.testing.assert_close(found.mean, (gene_means / 3).expand(6, 8))
 
 
 @pytest.mark.parametrize("head", ["poisson", "nb"])
 def test_nothing_remains_at_the_start(backbone_name, head, make_denoiser, predict):
     denoiser = make_denoiser(backbone_name, head, perturb=True)
     intensities = []
-    for t in (0.5, 1e-2, 1e-3, 1e-4):
+    for t in (0.5, 1e-2, 1e-3, 1e-4, 1e-5):
         share = math.sin(math.pi / 2 * t) ** 2
         intensities.append(predict(denoiser, t=torch.full((6,), t)).mean / share)
     # y_hat / (1 - p) has a limit: it hardly changes any more, also where 1 - p is below what float32 resolves next to 1.

@@ -69,7 +69,8 @@ def draw_observed(
     place = uniform(*shape)
     if directions is not None:
         # The angle of each gene with a direction drawn at random: uniform for each gene, alike for genes that are.
-        angle = torch.randn(n, directions.shape[1], generator=generator, device=device) @ directions.T
+        drawn = torch.randn(n, directions.shape[1], dtype=directions.dtype, generator=generator, device=device)
+        angle = drawn @ directions.T
         place = torch.where(uniform(n, 1) < RELATED_SHARE, torch.special.ndtr(angle), place)
     observed = place < share
     if groups is not None:

@@ -35,6 +35,8 @@ class NoisedCounts:
         Weight of each cell in Eq. 6.
     y
         Counts still to come, ``x_0 - x_t``.
+    kept
+        Share of the molecules of each cell that was left before noise was added, for a network that is told of it.
 
     Examples
     --------
@@ -49,6 +51,7 @@ class NoisedCounts:
     t: Tensor
     weight: Tensor
     y: Tensor
+    kept: Tensor
 
 
 def draw_noised(
@@ -57,6 +60,7 @@ def draw_noised(
     *,
     missing: Tensor | None = None,
     observed_training: bool = False,
+    thin_cells: bool = False,
     directions: Tensor | None = None,
     groups: Tensor | None = None,
     generator: torch.Generator | None = None,
@@ -73,8 +77,10 @@ def draw_noised(
         Entries without a count, boolean; default: none.
     observed_training
         Show a share of each cell as observed, and draw t = 1 more often than by chance: the network then learns to
-        predict hidden entries from observed ones, see :func:`draw_observed`. Half of the cells are thinned as a whole
-        first, to what a shallower sequencing would have found. ``False`` is the paper's training.
+        predict hidden entries from observed ones, see :func:`draw_observed`. ``False`` is the paper's training.
+    thin_cells
+        Thin half of the cells as a whole first, to what shallower sequencing would have found. The network has to be
+        told (``kept``).
     directions, groups
         Of the genes, for :func:`draw_observed`.
     generator
@@ -104,17 +110,20 @@ def draw_noised(
     t = schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
     weight = schedule.weight(t).to(x0.dtype)
     status = torch.full_like(x0, NOISED)
+    kept = torch.ones_like(t)
+    if thin_cells:
+        left = (LEAST_DEPTH + (1 - LEAST_DEPTH) * uniform(n)).to(x0.dtype)
+        kept = torch.where(uniform(n) < THINNED_SHARE, left, kept)
+        x0 = thin(x0, kept.reshape(-1, *ones), generator)
     if observed_training:
         last = uniform(n) < LAST_TIME_SHARE
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
         observed = draw_observed(x0.shape, device, missing, directions, groups, generator)
         status = status.masked_fill(observed, OBSERVED)
-        depth = LEAST_DEPTH + (1 - LEAST_DEPTH) * uniform(n, *ones)
-        x0 = thin(x0, depth.masked_fill(uniform(n, *ones) >= THINNED_SHARE, 1.0), generator)
     if missing is not None:
         status = status.masked_fill(missing, MISSING)
     is_noised = status == NOISED
     p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
     xt = torch.where(is_noised, thin(x0 * is_noised, p, generator), x0)  # zeros cost no draw
-    return NoisedCounts(xt, status, t, weight, x0 - xt)
+    return NoisedCounts(xt, status, t, weight, x0 - xt, kept)

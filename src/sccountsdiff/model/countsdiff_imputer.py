@@ -21,6 +21,7 @@ from scvi.train import Trainer
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, location_and_scale
+from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
 from sccountsdiff.model.base import check_data
@@ -170,8 +171,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             gene_groups=groups,
             backbone_kwargs=options,
         )
-        if adata is not None:
-            self._fit_to_some_cells()
+        if adata is not None and (self.module.denoiser.factors is not None or summary.has_missing):
+            self._fit_to_some_cells(cells, matrix, at_random=not zeros_missing)
         self._model_summary_string = (
             f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(head)}, "
             f"schedule: {schedule}, "
@@ -204,13 +205,14 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
                 f"`CountsDiffImputer.{method}(adata, ...)` again, with the same arguments."
             ) from None
 
-    def _fit_to_some_cells(self) -> None:
+    def _fit_to_some_cells(self, cells: CellTables, matrix: CountMatrix, at_random: bool) -> None:
         """Fit what is not trained to as many cells, spread over all of them, as make a matrix of moderate size."""
-        source, n_genes = self._source(), len(self.gene_names)
-        n = min(source.n_cells, max(MAX_FITTED_ENTRIES // n_genes, 1000))
+        covariates = {"categories": self.categories, "continuous_keys": self.continuous_keys}
+        source = make_source(cells, matrix, self.gene_names, **covariates)
+        n = min(source.n_cells, max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
         rows = np.unique(np.linspace(0, source.n_cells - 1, n).astype(int))
-        cells = self.module.read(source.read(rows)[1])
-        self.module.denoiser.fit(cells["x0"], cells["missing"])
+        some = self.module.read(source.read(rows)[1])
+        self.module.denoiser.fit(some["x0"], some["missing"], at_random)
 
     # Training -------------------------------------------------------------------------------------------------------
 

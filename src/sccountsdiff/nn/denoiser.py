@@ -18,8 +18,9 @@ from sccountsdiff.nn.heads import Head, HeadInput, get_head
 DEPTH_PSEUDO_COUNT = 10.0
 """Counts by which a cell's depth factor is pulled towards 1; a cell of which nothing is seen has exactly 1."""
 
-N_DEPTH_FEATURES = 3
-"""Numbers that describe the depth of a cell to the network: observed and noised total (log1p), log depth factor."""
+N_DEPTH_FEATURES = 4
+"""Numbers that describe the depth of a cell to the network: observed and noised total (log1p), logs of the depth factor and
+of the share of its molecules that was left."""
 
 
 class CountsDenoiser(nn.Module):
@@ -97,15 +98,26 @@ class CountsDenoiser(nn.Module):
         return F.normalize(torch.cat([F.normalize(self.factors.loadings), level[:, None]], dim=1))
 
     def forward(
-        self, x: Tensor, status: Tensor, t: Tensor, categories: Tensor, continuous: Tensor, null: Tensor
+        self,
+        x: Tensor,
+        status: Tensor,
+        t: Tensor,
+        categories: Tensor,
+        continuous: Tensor,
+        null: Tensor,
+        kept: Tensor | None = None,
     ) -> Prediction:
-        """Predict the remaining counts; see :class:`~sccountsdiff.diffusion.Denoiser` for ``x``, ``status``, ``t``."""
+        """Predict the remaining counts; see :class:`~sccountsdiff.diffusion.Denoiser` for ``x``, ``status``, ``t``.
+
+        ``kept`` is the share of the molecules of each cell that was left, if training cells were thinned: the network is
+        told, so that it does not believe that other cells are shallower than they are.
+        """
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
         observed = (status == OBSERVED).to(x.dtype)
         noised = (status == NOISED).to(x.dtype)
-        offset, depth = self._depth(x, observed, noised, p)
+        offset, depth = self._depth(x, observed, noised, p, kept)
 
         values = torch.log1p(x * torch.exp(-offset))
         channels = torch.stack([values * noised, values * observed, status], dim=1)  # (cells, 3, genes)
@@ -130,26 +142,33 @@ class CountsDenoiser(nn.Module):
             )
 
     @torch.no_grad()
-    def fit(self, counts: Tensor, missing: Tensor) -> None:
-        """Fit what is not trained, depths and factors, to counts (cells, genes), 0 where ``missing``."""
+    def fit(self, counts: Tensor, missing: Tensor, at_random: bool = True) -> None:
+        """Fit what is not trained, gene means and factors, to counts (cells, genes), 0 where ``missing``.
+
+        Gene means are left alone where entries are not missing ``at_random`` but because of what their counts are.
+        """
         observed = (~missing).to(counts.dtype)
-        if bool(missing.any()):
+        if at_random and bool(missing.any()):
             self.gene_means.mul_(_depth_bias(counts, observed, self.gene_means))
         if self.factors is not None:
             nothing = torch.zeros_like(observed)
             log_depth, _ = self._depth(counts, observed, nothing, nothing[:, :1])
             self.factors.fit(counts, log_depth, missing)
 
-    def _depth(self, x: Tensor, observed: Tensor, noised: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    def _depth(
+        self, x: Tensor, observed: Tensor, noised: Tensor, p: Tensor, kept: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Log depth factor (cells, 1) and the numbers that describe the depth to the network (cells, features)."""
         n_observed = (x * observed).sum(1, keepdim=True)
         n_noised = (x * noised).sum(1, keepdim=True)
+        kept = torch.ones_like(n_observed) if kept is None else kept[:, None]
         if self.head.scales_by_depth:
-            expected = (observed + p * noised) @ self.gene_means[:, None]  # what a mean cell would show there
-            offset = torch.log((n_observed + n_noised + DEPTH_PSEUDO_COUNT) / (expected + DEPTH_PSEUDO_COUNT))
+            expected = kept * ((observed + p * noised) @ self.gene_means[:, None])  # what a mean cell would show there
+            found = n_observed + n_noised
+            offset = torch.log(kept * (found + DEPTH_PSEUDO_COUNT) / (expected + DEPTH_PSEUDO_COUNT))
         else:
             offset = torch.zeros_like(n_observed)
-        return offset, torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset], dim=1)
+        return offset, torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset, kept.log()], dim=1)
 
 
 def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 20) -> Tensor:
