@@ -64,10 +64,10 @@ def nb_loss(y: Tensor, log_mean: Tensor, log_dispersion: Tensor) -> Tensor:
     loss = theta * torch.nn.functional.softplus(log_ratio) + y * torch.nn.functional.softplus(-log_ratio)
     # The gamma functions are expensive and vanish where y = 0, which is most of single-cell data.
     positive = y > 0
-    return loss.masked_scatter(positive, loss[positive] - _log_gamma_ratio(theta[positive], y[positive]))
+    return loss.masked_scatter(positive, loss[positive] - log_gamma_ratio(theta[positive], y[positive]))
 
 
-def _log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
+def log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
     """``log Gamma(theta + y) - log Gamma(theta)``, by Stirling's series where theta is large and the two cancel."""
     limit = 30.0
     small, large = theta.clamp_max(limit), theta.clamp_min(limit)

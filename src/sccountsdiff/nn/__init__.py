@@ -3,9 +3,11 @@
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
 from sccountsdiff.nn.denoiser import CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
+from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
+from sccountsdiff.nn.truncated import TruncatedNegativeBinomial
 
 __all__ = [
     "HEADS",
@@ -13,6 +15,7 @@ __all__ = [
     "Backbone",
     "Conditioning",
     "CountsDenoiser",
+    "GammaMixture",
     "Head",
     "HeadInput",
     "NegativeBinomial",
@@ -20,6 +23,7 @@ __all__ = [
     "Softplus",
     "TimeEmbedding",
     "Transformer",
+    "TruncatedNegativeBinomial",
     "get_backbone",
     "get_head",
     "register_backbone",
