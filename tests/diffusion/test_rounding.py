@@ -94,6 +94,11 @@ def test_mixture(beta, generator, assert_follows):
     pmf = sum(weight * pmf_of(*each) for weight, each in zip(weights, parameters, strict=True))
     births = draw_births(law, torch.tensor(beta), "mixture", generator)
     assert_follows(births, enumerated(pmf, beta))
+    # The same without most of its zeros.
+    pmf[0] *= np.exp(-3)
+    hurdle = HurdlePrediction.of(law, torch.full((N,), -3.0, dtype=torch.float64))
+    births = draw_births(hurdle, torch.tensor(beta, dtype=torch.float64), "hurdle", generator)
+    assert_follows(births, enumerated(pmf / pmf.sum(), beta))
 
 
 @pytest.mark.parametrize("log_odds", [-40.0, -1.5, 0.0, 2.0], ids="log-odds {}".format)

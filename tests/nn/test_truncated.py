@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from sccountsdiff.diffusion import count_loss
-from sccountsdiff.nn import NegativeBinomial, TruncatedNegativeBinomial
+from sccountsdiff.nn import GammaMixture, NegativeBinomial, TruncatedGammaMixture, TruncatedNegativeBinomial
 
 COUNTS = np.arange(3000)
 
@@ -65,6 +65,22 @@ def test_gradients_are_finite_for_all_odds(given_input):
         assert outputs.grad.isfinite().all() and outputs.grad.any()
 
 
+def test_a_mixture_without_odds_of_its_own_for_zeros_is_the_mixture(given_input):
+    outputs = torch.randn(10, 4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    outputs[-1] = 0
+    found, expected = (
+        TruncatedGammaMixture().predict(outputs, given_input),
+        GammaMixture().predict(outputs[:-1], given_input),
+    )
+    torch.testing.assert_close(found.any_of(0.3), expected.any_of(0.3))
+    outputs[-1] = -60
+    found = TruncatedGammaMixture().predict(outputs, given_input)
+    unseen = given_input.xt == 0
+    torch.testing.assert_close(found.any_of(1.0)[unseen], torch.ones_like(outputs[0])[unseen])
+    torch.testing.assert_close(found.any_of(0.3)[~unseen], expected.any_of(0.3)[~unseen])
+
+
+@pytest.mark.parametrize("head", ["truncated_nb", "truncated_mixture"])
 @pytest.mark.parametrize("setup", [{}, {"zeros": "missing"}], ids=["all counts", "without zeros"])
-def test_a_model_with_it(use_a_head, setup):
-    use_a_head("truncated_nb", **setup)
+def test_a_model_with_it(use_a_head, head, setup):
+    use_a_head(head, **setup)

@@ -4,7 +4,7 @@ from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Resca
 from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.expectation import expected_log1p, log_mean
 from sccountsdiff.diffusion.guidance import guide
-from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
+from sccountsdiff.diffusion.losses import count_loss, law_loss, log_likelihood, nb_loss, nll_weight
 from sccountsdiff.diffusion.noising import NoisedCounts, draw_noised
 from sccountsdiff.diffusion.prediction import (
     MISSING,
@@ -52,6 +52,7 @@ __all__ = [
     "get_attrition",
     "get_schedule",
     "guide",
+    "law_loss",
     "log_likelihood",
     "log_mean",
     "max_attrition",

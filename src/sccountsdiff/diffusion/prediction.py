@@ -45,11 +45,23 @@ class Prediction:
 
         As a function of it, this is ``1 - E[(1 - share)^y]``, which says all of the law. Without a dispersion: Poisson.
         """
+        return -torch.expm1(self._log_none_of(share))
+
+    @property
+    def log_zero(self) -> Tensor:
+        """Logarithm of the probability that there are none."""
+        return self._log_none_of(1.0)
+
+    def _log_none_of(self, share: Tensor | float) -> Tensor:
         kept = share * self.mean
         if self.log_dispersion is None:
-            return -torch.expm1(-kept)
+            return -kept
         theta = self.log_dispersion.exp()
-        return -torch.expm1(-theta * torch.log1p(kept / theta))
+        return -theta * torch.log1p(kept / theta)
+
+    def given_positive(self, u: Tensor) -> Prediction:
+        """The law to draw from if it is known that there are any; a mixture picks one of its own, by a uniform number."""
+        return self
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The law with each of its parameters replaced by a function of it, such as a selection of entries."""
@@ -104,6 +116,17 @@ class MixturePrediction(Prediction):
         log_weights, components = tuple(log_weights), tuple(components)
         terms = [weight + law.log_mean for weight, law in zip(log_weights, components, strict=True)]
         return cls(torch.logsumexp(torch.stack(terms), dim=0), None, log_weights, components)
+
+    @property
+    def log_zero(self) -> Tensor:
+        """See :attr:`Prediction.log_zero`."""
+        terms = [w + law.log_zero for w, law in zip(self.log_weights, self.components, strict=True)]
+        return torch.logsumexp(torch.stack(terms), dim=0)
+
+    def given_positive(self, u: Tensor) -> Prediction:
+        """See :meth:`Prediction.given_positive`."""
+        terms = [w + law.any_of(1.0).log() for w, law in zip(self.log_weights, self.components, strict=True)]
+        return self.of(torch.stack(terms).log_softmax(0), self.components).pick(u)
 
     def any_of(self, share: Tensor | float) -> Tensor:
         """See :meth:`Prediction.any_of`."""
@@ -167,12 +190,12 @@ class HurdlePrediction(Prediction):
     def logit_zero(self) -> Tensor:
         """Log-odds of a zero."""
         assert self.law is not None and self.log_zero_odds is not None
-        if self.law.log_dispersion is None:
-            hazard = self.law.mean
-        else:
-            theta = self.law.log_dispersion.exp()
-            hazard = theta * torch.log1p(self.law.mean / theta)
-        return self.log_zero_odds - hazard - torch.log(-torch.expm1(-hazard))
+        return self.log_zero_odds + self.law.log_zero - self.law.any_of(1.0).log()
+
+    @property
+    def log_zero(self) -> Tensor:
+        """See :attr:`Prediction.log_zero`."""
+        return -torch.nn.functional.softplus(-self.logit_zero)
 
     @property
     def log_lift(self) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -126,18 +127,21 @@ def _mixture(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torc
 
 @ROUNDINGS.register("hurdle")
 def _hurdle(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
-    if not isinstance(prediction, HurdlePrediction) or prediction.law is None or prediction.log_dispersion is None:
+    if not isinstance(prediction, HurdlePrediction) or prediction.law is None:
         raise ValueError("`rounding='hurdle'` needs a model that predicts a hurdle (`head='truncated_nb'`).")
     # Where there is any event at all, the first one comes as under the law given that it has one. Thinned, the first is
     # kept with probability beta, and of the others what a Poisson process keeps.
     positive = torch.sigmoid(-prediction.logit_zero)
     u = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
     alive = (u < positive).nonzero(as_tuple=True)
-    law = prediction.law.map(lambda value: value[alive])
+    uniform = partial(torch.rand, len(alive[0]), generator=generator, device=mean.device, dtype=mean.dtype)
+    law = prediction.law.map(lambda value: value[alive]).given_positive(uniform())
+    if law.log_dispersion is None:
+        raise ValueError("`rounding='hurdle'` needs a law with a dispersion.")
     log_v = torch.log1p(-law.any_of(1.0) * (u[alive] / positive[alive]))
-    rate = _rate_after_first(prediction.log_dispersion.exp()[alive], law.mean, log_v, generator)
+    rate = _rate_after_first(law.log_dispersion.exp(), law.mean, log_v, generator)
     beta = beta.expand_as(mean)[alive]
-    first = torch.rand(rate.shape, generator=generator, device=mean.device, dtype=mean.dtype) < beta
+    first = uniform() < beta
     births = torch.zeros_like(mean)
     births[alive] = first + torch.poisson(beta * rate, generator=generator)
     return births

@@ -7,7 +7,7 @@ from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
-from sccountsdiff.nn.truncated import TruncatedNegativeBinomial
+from sccountsdiff.nn.truncated import TruncatedGammaMixture, TruncatedNegativeBinomial
 
 __all__ = [
     "HEADS",
@@ -23,6 +23,7 @@ __all__ = [
     "Softplus",
     "TimeEmbedding",
     "Transformer",
+    "TruncatedGammaMixture",
     "TruncatedNegativeBinomial",
     "get_backbone",
     "get_head",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.diffusion import MixturePrediction, Prediction, count_loss, nb_loss
+from sccountsdiff.diffusion import MixturePrediction, Prediction, count_loss, law_loss
 from sccountsdiff.diffusion.losses import log_gamma_ratio
 from sccountsdiff.nn.heads import INITIAL_LOG_DISPERSION, Head, HeadInput, bounded_log_dispersion, register_head
 
@@ -37,7 +37,7 @@ class GammaMixture(Head):
         self.n_components = whole_number("n_components", n_components)
         self.n_outputs = 3 * self.n_components
 
-    def predict(self, outputs: Tensor, given: HeadInput) -> MixturePrediction:
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
         logits, shifts, log_thetas = outputs.chunk(3)
         log_weights, laws = [], []
@@ -58,12 +58,4 @@ class GammaMixture(Head):
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean, and the likelihood of the mixture."""
-        loss = count_loss(y, prediction.log_mean)
-        if not isinstance(prediction, MixturePrediction) or prediction.log_dispersion is not None:
-            return loss
-        terms = [
-            log_weight - nb_loss(y, law.log_mean, law.log_dispersion)
-            for log_weight, law in zip(prediction.log_weights, prediction.components, strict=True)
-            if law.log_dispersion is not None
-        ]
-        return loss - torch.logsumexp(torch.stack(terms), dim=0)
+        return count_loss(y, prediction.log_mean) + law_loss(y, prediction)

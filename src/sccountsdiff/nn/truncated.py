@@ -1,12 +1,11 @@
-"""A head for data in which hardly any entry that is believed is a zero."""
+"""Heads for data in which hardly any entry that is believed is a zero."""
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sccountsdiff.diffusion import HurdlePrediction, Prediction, count_loss, nb_loss
+from sccountsdiff.diffusion import HurdlePrediction, Prediction, count_loss, law_loss
+from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.heads import Head, HeadInput, NegativeBinomial, register_head
 
 
@@ -18,7 +17,7 @@ class TruncatedNegativeBinomial(Head):
     output is what is added to the log-odds of a zero. At 0, where the network starts, it is :class:`NegativeBinomial`;
     far below, the law is truncated at zero. The gene's own noised count is taken in exactly: once one count is seen the
     entry is no zero, and the law is the negative binomial's; if none is seen, the additional odds of a zero stay
-    what they are, since thinning changes the odds of zero against each positive count by the same factors.
+    what they are, since they act on the zero alone and thinning on each count by itself.
 
     Examples
     --------
@@ -32,15 +31,39 @@ class TruncatedNegativeBinomial(Head):
 
     def predict(self, outputs: Tensor, given: HeadInput) -> HurdlePrediction:
         """The negative binomial's posterior, with other odds of a zero where no count is seen."""
-        law = NegativeBinomial().predict(outputs[:2], given)
-        return HurdlePrediction.of(law, outputs[2].masked_fill(given.xt > 0, 0.0))
+        return _with_zero_odds(NegativeBinomial().predict(outputs[:-1], given), outputs[-1], given)
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean, and the likelihood of the hurdle."""
-        loss = count_loss(y, prediction.log_mean)
-        if not isinstance(prediction, HurdlePrediction) or prediction.law is None:
-            return loss
-        law = prediction.law
-        assert law.log_dispersion is not None
-        positive = nb_loss(y, law.log_mean, law.log_dispersion) - prediction.log_lift
-        return loss + torch.where(y > 0, positive, F.softplus(-prediction.logit_zero))
+        return count_loss(y, prediction.log_mean) + law_loss(y, prediction)
+
+
+@register_head("truncated_mixture")
+class TruncatedGammaMixture(GammaMixture):
+    """:class:`GammaMixture` with odds of their own for zeros, as in :class:`TruncatedNegativeBinomial`.
+
+    Parameters
+    ----------
+    n_components
+        Gammas.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import TruncatedGammaMixture
+    >>> TruncatedGammaMixture().n_outputs
+    10
+    """
+
+    rounding = "hurdle"
+
+    def __init__(self, n_components: int = 3):
+        super().__init__(n_components)
+        self.n_outputs += 1
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The mixture's posterior, with other odds of a zero where no count is seen."""
+        return _with_zero_odds(super().predict(outputs[:-1], given), outputs[-1], given)
+
+
+def _with_zero_odds(law: Prediction, log_zero_odds: Tensor, given: HeadInput) -> HurdlePrediction:
+    return HurdlePrediction.of(law, log_zero_odds.masked_fill(given.xt > 0, 0.0))
