@@ -9,7 +9,18 @@ import pytest
 import torch
 from scipy import stats
 
-from sccountsdiff.diffusion import NOISED, Cosine, Prediction, Rescale, expected_log1p, log_mean, reverse_walk, sample
+from sccountsdiff.diffusion import (
+    NOISED,
+    Cosine,
+    HurdlePrediction,
+    MixturePrediction,
+    Prediction,
+    Rescale,
+    expected_log1p,
+    log_mean,
+    reverse_walk,
+    sample,
+)
 
 
 def by_summation(mean: float, theta: float | None, scale: float) -> float:
@@ -27,6 +38,17 @@ def test_is_the_sum_over_counts(theta, scale, dtype):
     law = Prediction(log_mean, None if theta is None else torch.full_like(log_mean, theta).log())
     expected = [by_summation(mean, theta, scale) for mean in means]
     np.testing.assert_allclose(expected_log1p(law, scale), expected, rtol=1e-4)
+
+
+def test_of_mixtures_and_hurdles():
+    """Linear in the probabilities of positive counts, whatever law they belong to."""
+    laws = [Prediction(torch.tensor([m]).log(), torch.tensor([theta]).log()) for m, theta in ((0.2, 1.0), (30.0, 4.0))]
+    expected = [by_summation(0.2, 1.0, 2.0), by_summation(30.0, 4.0, 2.0)]
+    mixture = MixturePrediction.of(torch.tensor([[0.7], [0.3]]).log(), laws)
+    assert expected_log1p(mixture, 2.0).item() == pytest.approx(0.7 * expected[0] + 0.3 * expected[1], rel=1e-4)
+    truncated = HurdlePrediction.of(laws[0], torch.tensor([-50.0]))
+    positive = 1 - stats.nbinom(1.0, 1 / 1.2).pmf(0)
+    assert expected_log1p(truncated, 2.0).item() == pytest.approx(expected[0] / positive, rel=1e-4)
 
 
 def test_births_are_the_thinned_law():

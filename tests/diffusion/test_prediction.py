@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Prediction
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, HurdlePrediction, MixturePrediction, Prediction
 
 
 def test_mean_is_that_of_the_logarithm():
@@ -48,6 +48,38 @@ def test_a_law_with_further_parameters_keeps_its_kind():
 def test_a_law_does_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Prediction(torch.zeros(3)).log_mean = torch.ones(3)
+
+
+def mixture() -> MixturePrediction:
+    laws = [Prediction(torch.rand(4, 5), torch.rand(4, 5)) for _ in range(3)]
+    return MixturePrediction.of(torch.rand(3, 4, 5).log_softmax(0), laws)
+
+
+def test_laws_within_laws_are_mapped():
+    law = mixture()
+    some = law.map(lambda parameter: parameter[:2])
+    assert [part.log_mean.shape for part in some.components] == [(2, 5)] * 3
+    torch.testing.assert_close(some.any_of(0.3), law.any_of(0.3)[:2])
+    hurdle = HurdlePrediction.of(Prediction(torch.rand(4, 5), torch.rand(4, 5)), torch.randn(4, 5))
+    torch.testing.assert_close(hurdle.map(torch.t).any_of(0.3), hurdle.any_of(0.3).T)
+
+
+def test_one_component_is_picked_as_often_as_it_weighs():
+    law = mixture()
+    u = (torch.arange(10_000) + 0.5) / 10_000
+    means = torch.stack([law.pick(each.expand(4, 5)).mean for each in u])
+    torch.testing.assert_close(means.mean(0), law.mean, rtol=1e-3, atol=0)
+
+
+def test_moved_laws_have_the_mean_that_was_asked_for():
+    asked = torch.randn(4, 5)
+    plain = Prediction(torch.rand(4, 5), torch.rand(4, 5))
+    for law in (plain, mixture(), HurdlePrediction.of(plain, torch.zeros(4, 5))):
+        torch.testing.assert_close(law.moved_to(asked).log_mean, asked)
+    moved, truncated = (HurdlePrediction.of(plain, torch.full((4, 5), -60.0)) for _ in range(2))
+    moved = moved.moved_to(truncated.log_mean + 1)
+    assert (moved.log_mean > truncated.log_mean).all()
+    torch.testing.assert_close(moved.any_of(1.0), torch.ones(4, 5))  # still no zeros
 
 
 def test_the_states_of_an_entry_are_told_apart():

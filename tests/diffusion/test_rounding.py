@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sccountsdiff.diffusion import ROUNDINGS, Prediction, draw_births, thin
+from sccountsdiff.diffusion import ROUNDINGS, HurdlePrediction, MixturePrediction, Prediction, draw_births, thin
 
 N = 20_000
 MEANS = [0.0, 0.05, 0.5, 3.0, 7.3, 55.8]
@@ -15,6 +15,14 @@ BETAS = [0.2, 1.0]
 def remaining(mean: float, theta: float | None = None) -> Prediction:
     log_mean = torch.full((N,), mean, dtype=torch.float64).log()
     return Prediction(log_mean, None if theta is None else torch.full_like(log_mean, theta).log())
+
+
+def as_asked(law: Prediction, rounding: str) -> Prediction:
+    """A law of the kind that a rounding draws from, which says the same as the one given."""
+    if rounding == "mixture":
+        half = torch.full_like(law.log_mean, 0.5).log()
+        return MixturePrediction.of([half, half], [law, law])
+    return HurdlePrediction.of(law, torch.zeros_like(law.log_mean)) if rounding == "hurdle" else law
 
 
 @pytest.mark.parametrize("mean", MEANS)
@@ -66,6 +74,49 @@ def test_negative_binomial_births_are_a_thinned_negative_binomial(generator, ass
     assert_follows(thin(everything, 0.3, generator), negative_binomial(0.3 * 9.0, 2.0))
 
 
+def enumerated(pmf: np.ndarray, beta: float):
+    """The law of what is born of a count with these probabilities."""
+    counts = np.arange(len(pmf))
+    born = (stats.binom.pmf(counts[:, None], counts[None], beta) * pmf).sum(1)
+    return stats.rv_discrete(values=(counts, born / born.sum()))()
+
+
+def pmf_of(mean: float, theta: float) -> np.ndarray:
+    return stats.nbinom(theta, theta / (theta + mean)).pmf(np.arange(400))
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_mixture(beta, generator, assert_follows):
+    weights, parameters = [0.5, 0.2, 0.3], [(0.1, 1.0), (3.0, 0.5), (25.0, 9.0)]
+    log_weights = [torch.full((N,), weight, dtype=torch.float64).log() for weight in weights]
+    law = MixturePrediction.of(log_weights, [remaining(*each) for each in parameters])
+    assert law.mean[0].item() == pytest.approx(0.5 * 0.1 + 0.2 * 3 + 0.3 * 25)
+    pmf = sum(weight * pmf_of(*each) for weight, each in zip(weights, parameters, strict=True))
+    births = draw_births(law, torch.tensor(beta), "mixture", generator)
+    assert_follows(births, enumerated(pmf, beta))
+    # The same without most of its zeros.
+    pmf[0] *= np.exp(-3)
+    hurdle = HurdlePrediction.of(law, torch.full((N,), -3.0, dtype=torch.float64))
+    births = draw_births(hurdle, torch.tensor(beta, dtype=torch.float64), "hurdle", generator)
+    assert_follows(births, enumerated(pmf / pmf.sum(), beta))
+
+
+@pytest.mark.parametrize("log_odds", [-40.0, -1.5, 0.0, 2.0], ids="log-odds {}".format)
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize(("mean", "theta"), [(0.05, 2.0), (1.5, 0.3), (12.0, 5.0)])
+def test_hurdle(mean, theta, beta, log_odds, generator, assert_follows):
+    law = HurdlePrediction.of(remaining(mean, theta), torch.full((N,), log_odds, dtype=torch.float64))
+    pmf = pmf_of(mean, theta)
+    pmf[0] *= np.exp(log_odds)
+    pmf /= pmf.sum()
+    assert law.mean[0].item() == pytest.approx((pmf * np.arange(400)).sum(), rel=1e-6)
+    for share in (0.01, 0.4, 1.0):
+        expected = 1 - (pmf * (1 - share) ** np.arange(400)).sum()
+        assert law.any_of(share)[0].item() == pytest.approx(expected, rel=1e-6)
+    births = draw_births(law, torch.tensor(beta, dtype=torch.float64), "hurdle", generator)
+    assert_follows(births, enumerated(pmf, beta))
+
+
 def test_a_birth_probability_for_each_entry(generator, assert_follows):
     beta = torch.tensor([0.0, 0.4, 1.0], dtype=torch.float64).repeat(N // 3)
     births = draw_births(remaining(6.0).map(lambda parameter: parameter[: len(beta)]), beta, "nearest", generator)
@@ -75,14 +126,14 @@ def test_a_birth_probability_for_each_entry(generator, assert_follows):
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_nothing_remains_nothing_is_born(rounding):
-    prediction = Prediction(torch.full((100,), -torch.inf), torch.zeros(100))
+    prediction = as_asked(Prediction(torch.full((100,), -60.0), torch.zeros(100)), rounding)
     assert not draw_births(prediction, torch.tensor(1.0), rounding).any()
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_all_randomness_is_the_generators(rounding):
     draw = lambda seed: draw_births(
-        remaining(4.4, 2.0), torch.tensor(0.5), rounding, torch.Generator().manual_seed(seed)
+        as_asked(remaining(4.4, 2.0), rounding), torch.tensor(0.5), rounding, torch.Generator().manual_seed(seed)
     )
     first = draw(1)
     torch.rand(10)
@@ -93,7 +144,10 @@ def test_all_randomness_is_the_generators(rounding):
 def test_errors():
     with pytest.raises(ValueError, match="`rounding='nb'` needs a model that predicts a dispersion"):
         draw_births(remaining(1.0), torch.tensor(0.5), "nb")
-    with pytest.raises(ValueError, match="`rounding` must be 'random', 'nearest', 'poisson' or 'nb', not 'up'"):
+    for rounding, kind in (("mixture", "mixture"), ("hurdle", "hurdle")):
+        with pytest.raises(ValueError, match=f"`rounding='{rounding}'` needs a model that predicts a {kind}"):
+            draw_births(remaining(1.0, 1.0), torch.tensor(0.5), rounding)
+    with pytest.raises(ValueError, match="`rounding` must be 'random', .* not 'up'"):
         draw_births(remaining(1.0), torch.tensor(0.5), "up")
 
 
@@ -108,7 +162,10 @@ def test_predictions_that_have_run_away_raise(rounding, log_mean):
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_large_counts_are_no_reason_to_raise(rounding, generator):
     births = draw_births(
-        Prediction(torch.full((10,), 30.0), torch.full((10,), 9.0)), torch.tensor(1.0), rounding, generator
+        as_asked(Prediction(torch.full((10,), 30.0), torch.full((10,), 9.0)), rounding),
+        torch.tensor(1.0),
+        rounding,
+        generator,
     )
     # A negative binomial with theta = exp(9) has a coefficient of variation of .011: five of them.
     torch.testing.assert_close(births, torch.full((10,), 30.0).exp(), rtol=0.06, atol=0)

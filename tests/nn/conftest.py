@@ -2,12 +2,15 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
+from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Cosine
-from sccountsdiff.nn import Backbone, CountsDenoiser, get_backbone, get_head
+from sccountsdiff.nn import Backbone, CountsDenoiser, HeadInput, get_backbone, get_head
 
 N_CELLS, N_GENES, N_CATEGORIES, N_CONTINUOUS = 6, 8, (3, 2), 2
 SMALL = {
@@ -124,6 +127,58 @@ def cells() -> SimpleNamespace:
 def predict(cells):
     """Prediction for the cells, some of the arguments exchanged."""
     return lambda denoiser, **changes: denoiser(**(vars(cells) | changes))
+
+
+@pytest.fixture
+def given_input() -> HeadInput:
+    """What a head knows of four cells with three genes: means, noised counts, survival."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.tensor([0.1, 0.5, 0.9, 0.0], dtype=torch.float64)[:, None]
+    xt = torch.tensor([[0, 1, 3], [2, 0, 9], [4, 1, 0], [0, 0, 0]], dtype=torch.float64)
+    log_mean = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    return HeadInput(log_mean=log_mean, xt=xt, p=p.expand(4, 3), log_lost=torch.log1p(-p))
+
+
+@pytest.fixture
+def remaining_by_enumeration(given_input):
+    """Probabilities of what remains of an entry, from those of all its counts, by Bayes' rule."""
+
+    def probabilities(place, prior: np.ndarray) -> np.ndarray:
+        p, x = float(given_input.p[place]), int(given_input.xt[place])
+        posterior = prior * stats.binom.pmf(x, np.arange(len(prior)), p)
+        return posterior[x:] / posterior.sum()
+
+    return probabilities
+
+
+@pytest.fixture
+def use_a_head(simulate, train, tmp_path):
+    """A short training with a head, and everything that a model of it can be asked for."""
+
+    def use(head, **setup) -> None:
+        adata = simulate(60).adata
+        if setup:
+            CountsDiffImputer.setup_anndata(adata, labels_key="cell_type", **setup)
+        model = train(adata, 2, model_kwargs={"head": head})
+        counts, quick = adata.X.toarray(), {"silent": True, "seed": 0, "n_folds": 2}
+        draws = model.impute(n_samples=2, n_steps=3, return_mean=False, **quick)
+        assert (draws == np.rint(draws)).all() and (draws[:, counts > 0] == counts[counts > 0]).all()
+        mean = model.impute(n_steps=1, final="mean", **quick).toarray()
+        log_mean = model.impute(final="log_mean", **quick).toarray()
+        assert np.isfinite(mean).all() and (0 <= log_mean).all() and (log_mean <= mean + 1e-5).all()
+        assert (log_mean < mean).any()
+        assert model.posterior_predictive_sample(n_steps=2, **quick).shape == (1, *adata.shape)
+        assert np.isfinite(model.log_likelihood(n_times=4, seed=0, silent=True)).all()
+        assert (
+            np.isfinite(model.denoise(silent=True)).all()
+            and np.isfinite(model.denoise(final="log_mean", silent=True)).all()
+        )
+        assert model.generate(3, n_steps=2, silent=True).shape == (3, adata.n_vars)
+        model.save(tmp_path / "model")
+        again = CountsDiffImputer.load(tmp_path / "model", adata=adata, accelerator="cpu")
+        np.testing.assert_array_equal(again.impute(n_samples=2, n_steps=3, return_mean=False, **quick), draws)
+
+    return use
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import NOISED, OBSERVED, Cosine, Fisher, Prediction, count_loss, nb_loss
-from sccountsdiff.nn import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
+from sccountsdiff.nn import HEADS, Head, NegativeBinomial, Poisson, Softplus, get_head, register_head
 
 BUILT_IN = {"nb": NegativeBinomial, "poisson": Poisson, "softplus": Softplus}
 
@@ -34,16 +34,6 @@ class Capped(Head):
 
 
 # What is known of a gene, and what follows --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def given_input():
-    """Four cells with three genes: means, noised counts, survival."""
-    generator = torch.Generator().manual_seed(0)
-    p = torch.tensor([0.1, 0.5, 0.9, 0.0], dtype=torch.float64)[:, None]
-    xt = torch.tensor([[0, 1, 3], [2, 0, 9], [4, 1, 0], [0, 0, 0]], dtype=torch.float64)
-    log_mean = torch.randn(4, 3, generator=generator, dtype=torch.float64)
-    return HeadInput(log_mean=log_mean, xt=xt, p=p.expand(4, 3), log_lost=torch.log1p(-p))
 
 
 def test_nb_is_bayes_rule(given_input):
@@ -176,7 +166,7 @@ def test_with_a_network_behind_them(head, make_denoiser, cells, predict, gene_me
 
 
 def test_names_classes_and_heads():
-    assert list(HEADS)[:3] == list(BUILT_IN)
+    assert list(HEADS)[:5] == [*BUILT_IN, "gamma_mixture", "truncated_nb"]
     assert {name: get_head(name).n_outputs for name in BUILT_IN} == {"nb": 2, "poisson": 1, "softplus": 1}
     for name, kind in BUILT_IN.items():
         assert type(get_head(name)) is type(get_head(kind)) is kind

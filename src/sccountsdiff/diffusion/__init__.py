@@ -5,9 +5,17 @@ from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.expectation import expected_log1p, log_mean
 from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.hiding import draw_observed
-from sccountsdiff.diffusion.losses import count_loss, log_likelihood, nb_loss, nll_weight
+from sccountsdiff.diffusion.losses import count_loss, law_loss, log_likelihood, nb_loss, nll_weight
 from sccountsdiff.diffusion.noising import NoisedCounts, draw_noised
-from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED, Denoiser, Prediction
+from sccountsdiff.diffusion.prediction import (
+    MISSING,
+    NOISED,
+    OBSERVED,
+    Denoiser,
+    HurdlePrediction,
+    MixturePrediction,
+    Prediction,
+)
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_observed
 from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
@@ -26,7 +34,9 @@ __all__ = [
     "Cosine",
     "Denoiser",
     "Fisher",
+    "HurdlePrediction",
     "Max",
+    "MixturePrediction",
     "Move",
     "NoisedCounts",
     "PerStep",
@@ -44,6 +54,7 @@ __all__ = [
     "get_attrition",
     "get_schedule",
     "guide",
+    "law_loss",
     "log_likelihood",
     "log_mean",
     "max_attrition",

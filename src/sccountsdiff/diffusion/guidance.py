@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -56,6 +55,6 @@ def guide(denoise: Denoiser, gamma: float) -> Callable[[Tensor, Tensor, Tensor],
         conditional, unconditional = both.map(lambda value: value[:n]), both.map(lambda value: value[n:])
         log_mean = gamma * conditional.log_mean + (1 - gamma) * unconditional.log_mean
         # Guidance moves the birth rate; the spread around it stays the conditional model's.
-        return replace(conditional, log_mean=log_mean)
+        return conditional.moved_to(log_mean)
 
     return one_pass if gamma in (0, 1) else two_passes

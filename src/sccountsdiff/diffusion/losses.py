@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.prediction import MISSING, Prediction
+from sccountsdiff.diffusion.prediction import MISSING, HurdlePrediction, MixturePrediction, Prediction
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
 
@@ -64,10 +64,47 @@ def nb_loss(y: Tensor, log_mean: Tensor, log_dispersion: Tensor) -> Tensor:
     loss = theta * torch.nn.functional.softplus(log_ratio) + y * torch.nn.functional.softplus(-log_ratio)
     # The gamma functions are expensive and vanish where y = 0, which is most of single-cell data.
     positive = y > 0
-    return loss.masked_scatter(positive, loss[positive] - _log_gamma_ratio(theta[positive], y[positive]))
+    return loss.masked_scatter(positive, loss[positive] - log_gamma_ratio(theta[positive], y[positive]))
 
 
-def _log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
+def law_loss(y: Tensor, law: Prediction) -> Tensor:
+    """Negative log-likelihood of a predicted law for each entry, without the constant ``log y!``.
+
+    Parameters
+    ----------
+    y
+        Counts.
+    law
+        Their law: Poisson if it has no dispersion, negative binomial if it has one, a mixture or a hurdle of such.
+
+    Returns
+    -------
+    The loss of each entry.
+
+    Examples
+    --------
+    A mixture of a law with itself is that law:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import MixturePrediction, Prediction, law_loss
+    >>> law, half = Prediction(torch.tensor(0.3), torch.tensor(1.0)), torch.tensor(0.5).log()
+    >>> torch.allclose(
+    ...     law_loss(torch.tensor(4.0), MixturePrediction.of([half, half], [law, law])),
+    ...     law_loss(torch.tensor(4.0), law),
+    ... )
+    True
+    """
+    if isinstance(law, MixturePrediction):
+        terms = [w - law_loss(y, part) for w, part in zip(law.log_weights, law.components, strict=True)]
+        return -torch.logsumexp(torch.stack(terms), dim=0)
+    if isinstance(law, HurdlePrediction) and law.law is not None:
+        return torch.where(y > 0, law_loss(y, law.law) - law.log_lift, -law.log_zero)
+    if law.log_dispersion is None:
+        return count_loss(y, law.log_mean)
+    return nb_loss(y, law.log_mean, law.log_dispersion)
+
+
+def log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
     """``log Gamma(theta + y) - log Gamma(theta)``, by Stirling's series where theta is large and the two cancel."""
     limit = 30.0
     small, large = theta.clamp_max(limit), theta.clamp_min(limit)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self
 
 import torch
@@ -45,17 +45,173 @@ class Prediction:
 
         As a function of it, this is ``1 - E[(1 - share)^y]``, which says all of the law. Without a dispersion: Poisson.
         """
+        return -torch.expm1(self._log_none_of(share))
+
+    @property
+    def log_zero(self) -> Tensor:
+        """Logarithm of the probability that there are none."""
+        return self._log_none_of(1.0)
+
+    def _log_none_of(self, share: Tensor | float) -> Tensor:
         kept = share * self.mean
         if self.log_dispersion is None:
-            return -torch.expm1(-kept)
+            return -kept
         theta = self.log_dispersion.exp()
-        return -torch.expm1(-theta * torch.log1p(kept / theta))
+        return -theta * torch.log1p(kept / theta)
+
+    def given_positive(self, u: Tensor) -> Prediction:
+        """The law to draw from if it is known that there are any; a mixture picks one of its own, by a uniform number."""
+        return self
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The law with each of its parameters replaced by a function of it, such as a selection of entries."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        mapped: dict[str, Any] = {name: None if value is None else function(value) for name, value in values.items()}
-        return type(self)(**mapped)
+        return type(self)(**{field.name: _mapped(getattr(self, field.name), function) for field in fields(self)})
+
+    def moved_to(self, log_mean: Tensor) -> Self:
+        """The law with another mean, which guidance asks for; its shape stays."""
+        return replace(self, log_mean=log_mean)
+
+
+def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Prediction):
+        return value.map(function)
+    if isinstance(value, tuple):
+        return tuple(_mapped(part, function) for part in value)
+    return None if value is None else function(value)
+
+
+@dataclass(frozen=True)
+class MixturePrediction(Prediction):
+    """The remaining counts follow one of several laws, it is not known which.
+
+    Attributes
+    ----------
+    log_mean
+        Logarithm of ``y_hat``.
+    log_dispersion
+        ``None``: each law has its own.
+    log_weights
+        Logarithm of the probability of each of them.
+    components
+        The laws.
+
+    Examples
+    --------
+    A gene that is off in three of four cells:
+
+    >>> import torch
+    >>> from sccountsdiff.diffusion import MixturePrediction, Prediction
+    >>> off, on = Prediction(torch.tensor([0.0]).log()), Prediction(torch.tensor([8.0]).log())
+    >>> law = MixturePrediction.of([torch.tensor([0.75]).log(), torch.tensor([0.25]).log()], [off, on])
+    >>> round(law.mean.item(), 3), round(law.any_of(1.0).item(), 3)
+    (2.0, 0.25)
+    """
+
+    log_weights: tuple[Tensor, ...] = ()
+    components: tuple[Prediction, ...] = ()
+
+    @classmethod
+    def of(cls, log_weights: Iterable[Tensor], components: Iterable[Prediction]) -> Self:
+        """The mixture of these laws; weights of an entry sum to 1."""
+        log_weights, components = tuple(log_weights), tuple(components)
+        terms = [weight + law.log_mean for weight, law in zip(log_weights, components, strict=True)]
+        return cls(torch.logsumexp(torch.stack(terms), dim=0), None, log_weights, components)
+
+    @property
+    def log_zero(self) -> Tensor:
+        """See :attr:`Prediction.log_zero`."""
+        terms = [w + law.log_zero for w, law in zip(self.log_weights, self.components, strict=True)]
+        return torch.logsumexp(torch.stack(terms), dim=0)
+
+    def given_positive(self, u: Tensor) -> Prediction:
+        """See :meth:`Prediction.given_positive`."""
+        terms = [w + law.any_of(1.0).log() for w, law in zip(self.log_weights, self.components, strict=True)]
+        return self.of(torch.stack(terms).log_softmax(0), self.components).pick(u)
+
+    def any_of(self, share: Tensor | float) -> Tensor:
+        """See :meth:`Prediction.any_of`."""
+        terms = [w.exp() * law.any_of(share) for w, law in zip(self.log_weights, self.components, strict=True)]
+        return torch.stack(terms).sum(0)
+
+    def moved_to(self, log_mean: Tensor) -> Self:
+        """See :meth:`Prediction.moved_to`: all components move alike."""
+        shift = log_mean - self.log_mean
+        return self.of(self.log_weights, [law.moved_to(law.log_mean + shift) for law in self.components])
+
+    def pick(self, u: Tensor) -> Prediction:
+        """One of the laws for each entry, by a uniform number."""
+        below = torch.stack([weight.exp() for weight in self.log_weights]).cumsum(0)[:-1]
+        number = (u >= below).sum(0, keepdim=True)
+
+        def chosen(values: Iterable[Tensor | None]) -> Tensor | None:
+            present = [value for value in values if value is not None]
+            return torch.stack(present).gather(0, number)[0] if present else None
+
+        log_mean = chosen(law.log_mean for law in self.components)
+        assert log_mean is not None
+        return Prediction(log_mean, chosen(law.log_dispersion for law in self.components))
+
+
+@dataclass(frozen=True)
+class HurdlePrediction(Prediction):
+    """The remaining counts follow a law whose zeros are more or less likely than it says; positive counts are its own.
+
+    Attributes
+    ----------
+    log_mean
+        Logarithm of ``y_hat``.
+    log_dispersion
+        That of the law behind it.
+    law
+        The law behind it.
+    log_zero_odds
+        By how much the log-odds of a zero are above those of the law; minus infinity: it is truncated, there are none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import HurdlePrediction, Prediction
+    >>> poisson = Prediction(torch.tensor(1.0).log())
+    >>> truncated = HurdlePrediction.of(poisson, torch.tensor(-50.0))
+    >>> round(truncated.mean.item(), 3), round(truncated.any_of(1.0).item(), 3)  # 1 / (1 - 1 / e)
+    (1.582, 1.0)
+    """
+
+    law: Prediction | None = None
+    log_zero_odds: Tensor | None = None
+
+    @classmethod
+    def of(cls, law: Prediction, log_zero_odds: Tensor) -> Self:
+        """The law with other odds of a zero."""
+        made = cls(law.log_mean, law.log_dispersion, law, log_zero_odds)
+        return replace(made, log_mean=law.log_mean + made.log_lift)
+
+    @property
+    def logit_zero(self) -> Tensor:
+        """Log-odds of a zero."""
+        assert self.law is not None and self.log_zero_odds is not None
+        return self.log_zero_odds + self.law.log_zero - self.law.any_of(1.0).log()
+
+    @property
+    def log_zero(self) -> Tensor:
+        """See :attr:`Prediction.log_zero`."""
+        return -torch.nn.functional.softplus(-self.logit_zero)
+
+    @property
+    def log_lift(self) -> Tensor:
+        """Logarithm of the probability of a positive count, over what it is under the law."""
+        assert self.law is not None
+        return -torch.nn.functional.softplus(self.logit_zero) - self.law.any_of(1.0).log()
+
+    def any_of(self, share: Tensor | float) -> Tensor:
+        """See :meth:`Prediction.any_of`."""
+        assert self.law is not None
+        return self.log_lift.exp() * self.law.any_of(share)
+
+    def moved_to(self, log_mean: Tensor) -> Self:
+        """See :meth:`Prediction.moved_to`: the law behind it moves, and zeros keep their additional odds."""
+        assert self.law is not None and self.log_zero_odds is not None
+        return self.of(self.law.moved_to(self.law.log_mean + log_mean - self.log_mean), self.log_zero_odds)
 
 
 class Denoiser(Protocol):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from sccountsdiff.checks import one_of
-from sccountsdiff.diffusion.prediction import Prediction
+from sccountsdiff.diffusion.prediction import HurdlePrediction, MixturePrediction, Prediction
 from sccountsdiff.diffusion.process import binomial
 from sccountsdiff.registry import Registry
 
@@ -41,7 +42,8 @@ def draw_births(
         ``"random"``: ``Bin(y, beta)`` with ``y`` the mean rounded up or down at random so that its expectation stays
         (the paper). ``"nearest"``: ``y`` rounded to the nearest integer. ``"poisson"``: ``Poisson(beta * mean)``.
         ``"nb"``: negative binomial with mean ``beta * mean`` and the predicted dispersion, which is the exact law of
-        a thinned negative binomial.
+        a thinned negative binomial. ``"mixture"`` and ``"hurdle"``: the same for a :class:`MixturePrediction` and a
+        :class:`HurdlePrediction` of negative binomials.
     generator
         Source of randomness.
 
@@ -102,10 +104,44 @@ def _negative_binomial(prediction: Prediction, mean: Tensor, beta: Tensor, gener
     theta = prediction.log_dispersion.exp()
     log_v = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype).log()
     alive = (log_v > -theta * torch.log1p(mean / theta)).nonzero(as_tuple=True)
-    theta, log_v = theta[alive], log_v[alive]
-    inverse_scale = theta / mean[alive]
-    tau = (inverse_scale * torch.expm1(-log_v / theta)).clamp(0, 1)
-    rate = torch._standard_gamma(theta + 1, generator=generator) * (1 - tau) / (inverse_scale + tau)
+    rate = _rate_after_first(theta[alive], mean[alive], log_v[alive], generator)
     births = torch.zeros_like(mean)
     births[alive] = 1 + torch.poisson(rate, generator=generator)
+    return births
+
+
+def _rate_after_first(theta: Tensor, mean: Tensor, log_v: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Expected events after the first one, which comes where the probability that there is none yet is ``v``."""
+    inverse_scale = theta / mean
+    tau = (inverse_scale * torch.expm1(-log_v / theta)).clamp(0, 1)
+    return torch._standard_gamma(theta + 1, generator=generator) * (1 - tau) / (inverse_scale + tau)
+
+
+@ROUNDINGS.register("mixture")
+def _mixture(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    if not isinstance(prediction, MixturePrediction):
+        raise ValueError("`rounding='mixture'` needs a model that predicts a mixture (`head='gamma_mixture'`).")
+    picked = prediction.pick(torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype))
+    return _negative_binomial(picked, picked.mean, beta, generator)
+
+
+@ROUNDINGS.register("hurdle")
+def _hurdle(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch.Generator | None) -> Tensor:
+    if not isinstance(prediction, HurdlePrediction) or prediction.law is None:
+        raise ValueError("`rounding='hurdle'` needs a model that predicts a hurdle (`head='truncated_nb'`).")
+    # Where there is any event at all, the first one comes as under the law given that it has one. Thinned, the first is
+    # kept with probability beta, and of the others what a Poisson process keeps.
+    positive = torch.sigmoid(-prediction.logit_zero)
+    u = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+    alive = (u < positive).nonzero(as_tuple=True)
+    uniform = partial(torch.rand, len(alive[0]), generator=generator, device=mean.device, dtype=mean.dtype)
+    law = prediction.law.map(lambda value: value[alive]).given_positive(uniform())
+    if law.log_dispersion is None:
+        raise ValueError("`rounding='hurdle'` needs a law with a dispersion.")
+    log_v = torch.log1p(-law.any_of(1.0) * (u[alive] / positive[alive]))
+    rate = _rate_after_first(law.log_dispersion.exp(), law.mean, log_v, generator)
+    beta = beta.expand_as(mean)[alive]
+    first = uniform() < beta
+    births = torch.zeros_like(mean)
+    births[alive] = first + torch.poisson(beta * rate, generator=generator)
     return births

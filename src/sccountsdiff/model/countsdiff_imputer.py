@@ -66,7 +66,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
     schedule
         ``"cosine"`` (default), ``"fisher"``, ``"blackout"`` or a :class:`~sccountsdiff.diffusion.Schedule`.
     head
-        ``"nb"`` (default), ``"poisson"``, ``"softplus"`` (the paper's) or a :class:`~sccountsdiff.nn.Head` of your own.
+        ``"nb"`` (default), ``"gamma_mixture"``, ``"truncated_nb"``, ``"truncated_mixture"``, ``"poisson"``, ``"softplus"``
+        (the paper's) or a :class:`~sccountsdiff.nn.Head` of your own.
     observed_training
         Train with a random share of each cell shown as it is, so that imputation can show observed counts as they
         are. ``False`` is the paper's training; imputation then shows them thinned (RePaint).

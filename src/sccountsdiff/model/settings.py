@@ -58,7 +58,7 @@ class SamplingSettings:
     rounding: str | None = _setting(
         None,
         """How the expected births of a step become whole numbers: ``"random"``, ``"nearest"``, ``"poisson"`` or, with
-        the head of that name, ``"nb"``. Default: that of the head.""",
+        a head that predicts such a law, ``"nb"``, ``"mixture"`` or ``"hurdle"``. Default: that of the head.""",
     )
     final: Literal["sample", "mean", "log_mean"] = _setting(
         "sample",
@@ -96,6 +96,7 @@ class SamplingSettings:
         from sccountsdiff.diffusion.guidance import check_guidance
         from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
         from sccountsdiff.diffusion.sampling import FINALS
+        from sccountsdiff.nn import HEADS
 
         whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
         one_of("final", self.final, FINALS)
@@ -106,9 +107,9 @@ class SamplingSettings:
         one_of("rounding", self.rounding, (*ROUNDINGS, None))
         head = module.denoiser.head
         if self.rounding not in (*MEAN_ROUNDINGS, head.rounding, None):
+            able = " or ".join(f"`head={name!r}`" for name in HEADS if HEADS[name].rounding == self.rounding)
             raise ValueError(
-                f"`rounding={self.rounding!r}` needs a model with `head={self.rounding!r}`; this one has the head "
-                f"{type(head).__name__}."
+                f"`rounding={self.rounding!r}` needs a model with {able}; this one has the head {type(head).__name__}."
             )
         known = None if generating else self._resolve_known(module)
         check_number("guidance", self.guidance)

@@ -4,9 +4,11 @@ from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
 from sccountsdiff.nn.denoiser import CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
 from sccountsdiff.nn.factors import Factors, factor_posterior, fit_factors
+from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
+from sccountsdiff.nn.truncated import TruncatedGammaMixture, TruncatedNegativeBinomial
 
 __all__ = [
     "HEADS",
@@ -15,6 +17,7 @@ __all__ = [
     "Conditioning",
     "CountsDenoiser",
     "Factors",
+    "GammaMixture",
     "Head",
     "HeadInput",
     "NegativeBinomial",
@@ -24,6 +27,8 @@ __all__ = [
     "Transformer",
     "factor_posterior",
     "fit_factors",
+    "TruncatedGammaMixture",
+    "TruncatedNegativeBinomial",
     "get_backbone",
     "get_head",
     "register_backbone",

@@ -89,7 +89,7 @@ class Head(ABC):
     1
     """
 
-    n_outputs: ClassVar[int] = 1
+    n_outputs: int = 1
     rounding: ClassVar[str] = "random"
     scales_by_depth: ClassVar[bool] = True
 

@@ -111,6 +111,6 @@ def bounded(denoise: Callable[[Tensor, Tensor, Tensor], Prediction], max_count: 
         prediction = denoise(x, status, t)
         # A hair less than what fits: exp(log(255)) may be above 255, and random rounding would take it to 256.
         limit = (max_count - x).clamp_min(0).log() - 1e-6
-        return Prediction(prediction.log_mean.minimum(limit), prediction.log_dispersion)
+        return prediction.moved_to(prediction.log_mean.minimum(limit))
 
     return denoise_within

@@ -1,0 +1,61 @@
+"""A head for genes that are on in some cells and off in others."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sccountsdiff.checks import whole_number
+from sccountsdiff.diffusion import MixturePrediction, Prediction, count_loss, law_loss
+from sccountsdiff.diffusion.losses import log_gamma_ratio
+from sccountsdiff.nn.heads import INITIAL_LOG_DISPERSION, Head, HeadInput, bounded_log_dispersion, register_head
+
+
+@register_head("gamma_mixture")
+class GammaMixture(Head):
+    """The rate of a gene given the rest of the cell is from a mixture of gammas, so that counts may have several modes.
+
+    Zero inflation and genes that are on or off are special cases. The gene's own noised count is taken in exactly: each
+    gamma becomes its posterior, as in :class:`NegativeBinomial`, and its weight is multiplied by how likely it made the
+    count. The untrained network predicts the depth-scaled gene mean, spread over components that differ.
+
+    Parameters
+    ----------
+    n_components
+        Gammas.
+
+    Examples
+    --------
+    >>> from sccountsdiff.nn import GammaMixture
+    >>> GammaMixture(n_components=2).n_outputs
+    6
+    """
+
+    rounding = "mixture"
+
+    def __init__(self, n_components: int = 3):
+        self.n_components = whole_number("n_components", n_components)
+        self.n_outputs = 3 * self.n_components
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The posterior of the gene's rate, thinned."""
+        logits, shifts, log_thetas = outputs.chunk(3)
+        log_weights, laws = [], []
+        for k, (log_weight, shift, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
+            start = torch.tensor((2 * k + 1) / self.n_components).log().item()  # of equal weights, the mean is 1
+            log_mu = given.log_mean + start + shift
+            log_theta = bounded_log_dispersion(INITIAL_LOG_DISPERSION + log_theta, log_mu, given.largest)
+            theta = log_theta.exp()
+            inverse_scale = torch.exp(log_theta - log_mu)
+            log_shape, log_rate = torch.log(theta + given.xt), torch.log(inverse_scale + given.p)
+            # The probability of the noised count, but for factors that all components share.
+            seen = -theta * torch.log1p(given.p / inverse_scale) - given.xt * log_rate
+            positive = given.xt > 0
+            seen = seen.masked_scatter(positive, seen[positive] + log_gamma_ratio(theta[positive], given.xt[positive]))
+            log_weights.append(log_weight + seen)
+            laws.append(Prediction(given.log_lost + log_shape - log_rate, log_shape))
+        return MixturePrediction.of(torch.stack(log_weights).log_softmax(0), laws)
+
+    def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
+        """Eq. 6 for the mean, and the likelihood of the mixture."""
+        return count_loss(y, prediction.log_mean) + law_loss(y, prediction)
