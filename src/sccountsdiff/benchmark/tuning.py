@@ -27,8 +27,8 @@ GRIDS: dict[str, tuple[Settings, ...]] = {
     # The number of neighbours it chooses itself, also on held-out cells.
     "magic": ({"t": 1}, {"t": 3}, {"t": 6}),
     "alra": ({}, {"rank": 10}, {"rank": 20}, {"quantile": 0.01}),
-    "scvi": ({}, {"n_latent": 30}, {"n_latent": 30, "n_layers": 2}),
-    "remdm": ({}, {"n_hidden": 512}, {"lr": 3e-3}),
+    "scvi": ({}, {"n_latent": 30}),
+    "remdm": ({}, {"n_hidden": 512}),
     # Settings of network and training; those of a model of ours that does not have its own are added here.
     "countsdiff_mean": ({}, {"model_kwargs": {"dropout_rate": 0.3}}, {"model_kwargs": {"n_hidden": 512}}),
     "countsdiff": ({}, {"model_kwargs": {"dropout_rate": 0.3}}, {"model_kwargs": {"n_hidden": 512}}),
