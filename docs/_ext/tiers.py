@@ -13,6 +13,7 @@ from results import RESULTS
 from sccountsdiff.benchmark.outcomes import OUTCOMES, count_outcomes, head_to_head
 
 OURS = ("countsdiff", "countsdiff_mean")
+FAMILIES = {"gaussian_regression_draw": "gaussian_regression", "scvi_refined": "scvi", "scvi_draw": "scvi"}
 KINDS = {
     "single entries": ("rmse", "mae", "poisson_loss", "spearman", "log_mse"),
     "totals": ("ratio_of_sums",),
@@ -31,7 +32,8 @@ def tables(folder: Path = RESULTS) -> pd.DataFrame | None:
 
 def comparisons(results: pd.DataFrame) -> pd.DataFrame:
     """CountsDiff against each other method, with the kind of each metric."""
-    table = head_to_head(results, OURS, metrics=[metric for metrics in KINDS.values() for metric in metrics])
+    metrics = [metric for metrics in KINDS.values() for metric in metrics]
+    table = head_to_head(results, OURS, families=FAMILIES, metrics=metrics)
     kind_of = {metric: kind for kind, metrics in KINDS.items() for metric in metrics}
     return table.assign(kind=table["metric"].map(kind_of))
 

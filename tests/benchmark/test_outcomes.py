@@ -51,6 +51,8 @@ def test_the_best_answer_of_a_method_counts_and_settings_are_no_part_of_its_name
     assert table[["answer", "rival_answer"]].tolist() == ["ours_mean", "a (5)"]
     assert table["outcome"] == "win" and table["difference"] == pytest.approx(0.2)
     assert outcome(pd.concat([draw, five]), rivals=["a"]) == {"a": "loss"}
+    family = head_to_head(pd.concat([mean, draw]), "a", families={"ours_mean": "ours"})
+    assert family[["rival", "rival_answer"]].to_numpy().tolist() == [["ours", "ours_mean"]]
 
 
 def test_only_seeds_and_tasks_of_both_are_compared():

@@ -19,6 +19,7 @@ sys.path.append(str(DOCS / "_ext"))
 import generated  # noqa: E402
 import overview  # noqa: E402
 import statements  # noqa: E402
+import tiers  # noqa: E402
 from results import ResultError, look_up, number, read  # noqa: E402
 
 BUILT = {"_build", "_generated", "generated"}
@@ -171,6 +172,31 @@ def test_generated_tables_have_all_methods(name):
     text = generated.comparison(name)
     assert all(f"| {method}" in text for method in methods)
     assert "`scgpt_pretrained` failed" in generated.costs(name)
+
+
+class TestTiers:
+    @pytest.fixture
+    def results(self, tmp_path):
+        """Ours is better by one metric, and worse by another, on each of two data sets."""
+        assert tiers.tables(tmp_path) is None
+        rows = [("countsdiff_mean", "rmse", 1.0), ("countsdiff", "rmse", 3.0), ("scvi(n_latent=30)", "rmse", 2.0)]
+        rows += [("countsdiff", "mmd", 0.5), ("scvi(n_latent=30)", "mmd", 0.6), ("scvi_draw", "mmd", 0.4)]
+        fixed = {"protocol": "all", "missingness": "mcar", "group": "naive", "n_samples": 1, "seed": 10, "se": 0.01}
+        for name in ("a", "b"):
+            table = pd.DataFrame(rows, columns=["method", "metric", "value"]).assign(dataset=name, **fixed)
+            table.to_csv(tmp_path / f"tier1_{name}.csv", index=False)
+        return tiers.comparisons(tiers.tables(tmp_path))
+
+    def test_counts_are_by_method_and_kind_of_metric(self, results):
+        lines = tiers.counts(results).splitlines()
+        assert lines[0] == "| against | single entries | distribution | all |"
+        assert lines[2:] == ["| `scvi` | 2 / 0 / 0 | 0 / 0 / 2 | 2 / 0 / 2 |"]
+
+    def test_losses_are_listed(self, results):
+        lines = tiers.losses(results).splitlines()
+        assert lines[2:] == [
+            f"| {name} | all | mcar | mmd | 0.5 (`countsdiff`) | 0.4 (`scvi_draw`) | 0.01 |" for name in "ab"
+        ]
 
 
 class TestSavedResults:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "benchmarks").glob("*.py"))
@@ -14,3 +16,45 @@ SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "benchmarks").glob("*.py"
 def test_imports_only_what_there_is(script):
     """Under another name than ``__main__`` a script imports what it needs, and runs nothing."""
     assert callable(runpy.run_path(str(script))["main"])
+
+
+@pytest.fixture(scope="module")
+def script():
+    return runpy.run_path(str(next(path for path in SCRIPTS if path.stem == "comparison")))
+
+
+class TestComparison:
+    def test_cheap_methods_come_first_and_slow_ones_last_and_less_often(self, script):
+        jobs = list(script["jobs"](list(script["TASKS"])))
+        stages = [0 if job.method in script["CHEAP"] else 2 if job.method in script["SLOW"] else 1 for job in jobs]
+        assert stages == sorted(stages) and len(set(jobs)) == len(jobs)
+        first, *_ = script["SEEDS"]
+        trained = [job for job in jobs if job.method in script["TRAINED"]]
+        assert [job.seed for job in trained] == sorted(job.seed for job in trained)
+        slow = [job for job in jobs if job.method in script["SLOW"]]
+        assert {job.seed for job in slow} == {first} and {job.dataset for job in slow} == set(script["SLOW_DATASETS"])
+
+    def test_only_methods_that_denoise_are_asked_to_and_the_paper_needs_types(self, script):
+        jobs = list(script["jobs"](list(script["TASKS"])))
+        assert not any("molecules" in job.patterns for job in jobs if job.method in ("remdm", "gaussian_regression"))
+        assert any("molecules" in job.patterns for job in jobs if job.method == "scvi")
+        labelled = {name for name, columns in script["DATASETS"].items() if "label" in columns}
+        assert {job.dataset for job in jobs if job.protocol == "paper"} == labelled
+        assert {job.patterns for job in script["jobs"](["paper_mcar"])} == {("mcar",)}
+
+    def test_tables_have_what_is_finished_in_the_settings_that_were_chosen(self, script, tmp_path):
+        (tmp_path / "jobs" / "results").mkdir(parents=True)
+        (tmp_path / "tuning").mkdir()
+        chosen = {"chosen": "countsdiff_mean(model_kwargs={'n_hidden': 512})"}
+        (tmp_path / "tuning" / script["tuned_name"]("pbmc3k", "countsdiff_mean")).write_text(json.dumps(chosen))
+        names = ["countsdiff", "countsdiff(model_kwargs={'n_hidden': 512})", "gene_mean", "gene_mean"]
+        for i, (name, seed) in enumerate(zip(names, (10, 10, 10, 0), strict=True)):
+            row = dict.fromkeys(script["COLUMNS"], 1) | {"dataset": "pbmc3k", "method": name, "seed": seed}
+            configuration = {"method": {"name": name.partition("(")[0]}}
+            text = json.dumps({"configuration": configuration, "rows": [row]})
+            (tmp_path / "jobs" / "results" / f"{i}.json").write_text(text)
+        comparison = script["Comparison"](tmp_path, tmp_path, tuned=True)
+        comparison.collect(tmp_path)
+        assert sorted(pd.read_csv(tmp_path / "tier1_pbmc3k.csv")["method"]) == [names[1], "gene_mean"]
+        script["forget"](tmp_path, ["countsdiff", "countsdiff_mean"])
+        assert len(list(tmp_path.glob("jobs/results/*.json"))) == 2 and not list(tmp_path.glob("tuning/*.json"))

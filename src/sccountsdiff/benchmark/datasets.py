@@ -136,8 +136,8 @@ def load_dataset(
         Column of ``var`` with the modality of each gene; for a file only. Default: none for an ``.h5ad`` file. For an
         ``.h5mu`` file it is written, with the names of the modalities, by default as ``"feature_types"``.
     layer
-        Layer of the file, or of each modality, with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one, else ``X``, as for
-        :class:`~sccountsdiff.CountsDiffImputer`.
+        Layer of the file, or of each modality, with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one,
+        else ``X``, as for :class:`~sccountsdiff.CountsDiffImputer`.
 
     Returns
     -------

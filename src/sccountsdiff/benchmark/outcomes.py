@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ def head_to_head(
     method: str | Sequence[str],
     *,
     rivals: Sequence[str] | None = None,
+    families: Mapping[str, str] | None = None,
     metrics: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """One method against each other one, for each data set, task and metric.
@@ -38,6 +39,8 @@ def head_to_head(
         Name of the method, or names of several that count as one.
     rivals
         Names of those to compare with. Default: all others.
+    families
+        For methods that count as one with another, such as ``{"scvi_draw": "scvi"}``, the name of that.
     metrics
         Names of metrics. Default: all registered ones in the table.
 
@@ -66,7 +69,8 @@ def head_to_head(
         if name not in set(names):
             raise KeyError(f"There are no results of {name!r}; found {sorted(set(names))}.")
     table["answer"] = list(map(row_name, table["name"], table["n_samples"]))
-    table["player"] = table["name"].where(~table["name"].isin(ours), ours[0])
+    family_of = dict(families or {}) | dict.fromkeys(ours, ours[0])
+    table["player"] = table["name"].map(lambda name: family_of.get(name, name))
     opponents = [name for name in dict.fromkeys(table["player"]) if name != ours[0]] if rivals is None else list(rivals)
     rows = []
     for task, part in table.groupby(TASK, sort=False):

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import anndata
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -57,10 +58,10 @@ def run(
 ) -> pd.DataFrame:
     """Hide entries of test cells, have them filled in by all methods, and score the answers; or denoise test cells.
 
-    For each seed the cells are split, by default 90/10. Methods are fitted once to the complete larger part (those that stop early hold
-    out some of it themselves) and fill in the smaller part under each missingness pattern; all see the same cells, the same
-    sites and the same covariates. Methods that differ only in how they sample share one trained model. Everything is
-    checked before work starts. A method that fails is recorded with its error and does not stop the others.
+    For each seed the cells are split, by default 90/10. Methods are fitted once to the complete larger part (those that
+    stop early hold out some of it themselves) and fill in the smaller part under each missingness pattern; all see the same
+    cells, the same sites and the same covariates. Methods that differ only in how they sample share one trained model.
+    Everything is checked before work starts. A method that fails is recorded with its error and does not stop the others.
 
     ``missingness="molecules"`` hides molecules instead of entries: of each test cell a tenth of them, at random (the
     Open Problems protocol). Methods denoise the rest, and what they expect is scored on the hidden molecules.
@@ -195,8 +196,8 @@ def prepare(
     if dataset.modality is None:
         return top_genes(cells, n_genes, by=gene_ranking)
     of_genes = cells.var[dataset.modality].astype(str)
-    kept = [top_genes(cells[:, of_genes == name], n_genes, by=gene_ranking).var_names for name in of_genes.unique()]
-    return cells[:, np.concatenate(kept)].copy()
+    parts = [top_genes(cells[:, of_genes == name], n_genes, by=gene_ranking) for name in of_genes.unique()]
+    return anndata.concat(parts, axis=1, merge="first")
 
 
 def _run_seed(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from anndata import AnnData
 
-from sccountsdiff.benchmark.baselines import GaussianRegression, GeneMean
+from sccountsdiff.benchmark.baselines import GaussianRegression, GaussianRegressionDraw, GeneMean
 from sccountsdiff.benchmark.baselines.gaussian_regression import PRIOR_CELLS, conditional_moments
 
 NO_DEPTH = {"pseudo_count": 1e12}  # so many that all cells are of one depth
@@ -149,3 +149,12 @@ def test_answers_do_not_explode(transform):
 def test_settings_are_checked(low_rank, settings, message):
     with pytest.raises(ValueError, match=message):
         GaussianRegression(**settings).fit(low_rank.train)
+
+
+def test_a_single_draw_is_the_first_of_several():
+    rng = np.random.default_rng(0)
+    cells = AnnData(rng.poisson(rng.gamma(2, 2, (60, 1)) * np.arange(1, 9)).astype("float32"))
+    sites = rng.random(cells.shape) < 0.5
+    draw = GaussianRegressionDraw(n_factors=2).fit(cells).impute(cells, sites, seed=3)
+    several = GaussianRegression(n_factors=2).fit(cells).impute(cells, sites, n_samples=2, seed=3)
+    np.testing.assert_array_equal(draw, several[0])

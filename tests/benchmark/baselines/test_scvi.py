@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from anndata import AnnData
 
-from sccountsdiff.benchmark.baselines import ConditionalMean, ScaledGeneMean, SCVIBaseline
+from sccountsdiff.benchmark.baselines import ConditionalMean, ScaledGeneMean, SCVIBaseline, SCVIDraw
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +96,14 @@ def test_awkward_numbers_of_cells(cells):
         SCVIBaseline(n_hidden=4, max_epochs=1).fit(cells[:n])
     with pytest.raises(ValueError, match="empty"):
         SCVIBaseline().fit(AnnData(np.zeros((5, 3), dtype=np.float32)))
+
+
+def test_a_single_draw_is_a_count_and_as_spread_as_the_truth(cells, method):
+    """Of the same trained model: unlike the mean, it varies within cells of a type as counts do."""
+    test, sites = cells[300:], np.random.default_rng(1).random((100, 20)) < 0.5
+    shared = {
+        name: getattr(method, name) for name in ("n_hidden", "n_latent", "max_epochs", "batch_size", "train_kwargs")
+    }
+    draw = SCVIDraw(**shared, n_rounds=1).take_over(method).impute(test, sites)
+    assert (draw == np.round(draw)).all() and draw[sites].var() > method.impute(test, sites)[sites].var()
+    assert not SCVIDraw.draws and not SCVIDraw.denoises
