@@ -92,6 +92,7 @@ class TestForwardProcess:
             Fisher(),
             missing=batch["X"].isnan(),
             observed_training=observed_training,
+            thin_cells=observed_training,
             generator=torch.Generator().manual_seed(0),
         )
         for name, value in vars(expected).items():

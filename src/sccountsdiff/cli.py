@@ -48,7 +48,7 @@ def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
     train.add_argument("--mask-layer", help="boolean layer, True = observed")
     train.add_argument("--backbone", default="mlp", help="name of the network (default: mlp)")
     train.add_argument("--schedule", default="cosine", help="name of the survival schedule (default: cosine)")
-    train.add_argument("--head", default="nb", help="name of the head (default: nb)")
+    train.add_argument("--head", help="name of the head (default: nb)")
     train.add_argument(
         "--observed-training",
         action=argparse.BooleanOptionalAction,

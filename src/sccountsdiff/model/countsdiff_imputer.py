@@ -66,8 +66,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
     schedule
         ``"cosine"`` (default), ``"fisher"``, ``"blackout"`` or a :class:`~sccountsdiff.diffusion.Schedule`.
     head
-        ``"nb"`` (default), ``"gamma_mixture"``, ``"truncated_nb"``, ``"truncated_mixture"``, ``"poisson"``, ``"softplus"``
-        (the paper's) or a :class:`~sccountsdiff.nn.Head` of your own.
+        ``"nb"``, ``"gamma_mixture"``, ``"truncated_nb"``, ``"truncated_mixture"``, ``"poisson"``, ``"softplus"`` (the
+        paper's) or a :class:`~sccountsdiff.nn.Head` of your own. Default: ``"nb"``, or ``"truncated_mixture"`` for data
+        set up with ``zeros="missing"``, of which a negative binomial would expect the zeros that are not there.
     observed_training
         Train with a random share of each cell shown as it is, so that imputation can show observed counts as they
         are. ``False`` is the paper's training; imputation then shows them thinned (RePaint).
@@ -110,7 +111,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         registry: dict | None = None,
         backbone: str | type[Backbone] = "mlp",
         schedule: str | Schedule = "cosine",
-        head: str | type[Head] | Head = "nb",
+        head: str | type[Head] | Head | None = None,
         observed_training: bool = True,
         p_uncond: float = 0.2,
         n_factors: int | None = None,
@@ -138,6 +139,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         n_genes = len(self.gene_names)
         n_categories = [len(known) for known in self.categories.values()]
         zeros_missing = setup_args(self.registry_)["zeros"] == "missing"
+        law = ("truncated_mixture" if zeros_missing else "nb") if head is None else head
         label_position = list(self.categories).index(setup_args(self.registry_)["labels_key"]) if zeros_missing else 0
         # Loading fills these in from the saved state.
         means, largest = np.ones(n_genes), np.ones(n_genes)
@@ -159,7 +161,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             means,
             backbone=backbone,
             schedule=schedule,
-            head=head,
+            head=law,
             n_categories=n_categories,
             continuous_location=location,
             continuous_scale=scale,
@@ -175,7 +177,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         if adata is not None and (self.module.denoiser.factors is not None or summary.has_missing):
             self._fit_to_some_cells(cells, matrix, at_random=not zeros_missing)
         self._model_summary_string = (
-            f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(head)}, "
+            f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(law)}, "
             f"schedule: {schedule}, "
             f"covariates: {', '.join([*self.categories, *self.continuous_keys]) or 'none'}"
         )
