@@ -152,6 +152,9 @@ def write(app=None) -> None:
     if (results := tiers.tables()) is not None:
         compared = tiers.comparisons(results)
         texts |= {"tier1_outcomes.md": tiers.counts(compared), "tier1_losses.md": tiers.losses(compared)}
+        texts |= {"tier1_values.md": tiers.values(results), "tier1_runs.md": tiers.runs(results)}
+    if (blocks := tiers.blocks()) is not None:
+        texts["blocks.md"] = blocks
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again

@@ -1,6 +1,6 @@
 """The comparison on six data sets: wins, ties and losses of CountsDiff, from ``tier1_<data set>.csv``.
 
-Nothing is written while there are no such files.
+Nothing is written while there are no such files. The table of blocks that are missing as a whole is from ``blocks.csv``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from pathlib import Path
 import pandas as pd
 from results import RESULTS
 
+from sccountsdiff.benchmark.metrics import get_metric
 from sccountsdiff.benchmark.outcomes import OUTCOMES, count_outcomes, head_to_head
 
-OURS = ("countsdiff", "countsdiff_mean")
+OURS = ("countsdiff", "countsdiff_mean", "countsdiff_log_mean")
 FAMILIES = {"gaussian_regression_draw": "gaussian_regression", "scvi_refined": "scvi", "scvi_draw": "scvi"}
 KINDS = {
     "single entries": ("rmse", "mae", "poisson_loss", "spearman", "log_mse"),
@@ -22,6 +23,17 @@ KINDS = {
     "denoising": ("molecule_poisson", "molecule_mse"),
 }
 """Metrics by what they are about."""
+
+TASKS = {
+    "Half of all entries": ("all", "mcar"),
+    "Half of the genes": ("all", "panel"),
+    "Half of the genes, correlated": ("all", "panel_correlated"),
+    "Molecules": ("all", "molecules"),
+    "Paper's protocol": ("paper", "mcar"),
+}
+SHOWN = ("rmse", "mae", "poisson_loss", "spearman", "energy_distance", "mmd", "sliced_wasserstein", "scfid", "crps")
+SHOWN += ("pit_ks", "pit_ks_thirds", "ratio_of_sums", "molecule_poisson", "molecule_mse")
+"""Metrics of the tables."""
 
 
 def tables(folder: Path = RESULTS) -> pd.DataFrame | None:
@@ -58,4 +70,70 @@ def losses(table: pd.DataFrame) -> str:
         cells = [row.dataset, row.protocol, row.missingness, row.metric, f"{row.value:.3g} (`{row.answer}`)"]
         cells += [f"{row.rival_value:.3g} (`{row.rival_answer}`)", f"{row.se:.1g}"]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def values(results: pd.DataFrame) -> str:
+    """A tab for each task, a table for each metric: each method's best answer on each data set, the mean over its seeds."""
+    table = results[results["metric"].notna() & (results["group"] != "reference")]
+    names = table["method"].str.partition("(")[0]
+    table = table.assign(player=names.replace(FAMILIES | dict.fromkeys(OURS, OURS[0])), answer=names)
+    means = table.groupby(["protocol", "missingness", "metric", "dataset", "player", "answer", "n_samples"])[
+        "value"
+    ].mean()
+    lines = ["::::{tab-set}", ""]
+    for title, task in TASKS.items():
+        lines += [f":::{{tab-item}} {title}", ""]
+        for metric in SHOWN:
+            if (*task, metric) in means.index:
+                lines += _metric_table(means.loc[(*task, metric)], metric)
+        lines += [":::", ""]
+    return "\n".join([*lines, "::::", ""])
+
+
+def _metric_table(means: pd.Series, metric: str) -> list[str]:
+    """Best answers by method and data set; the best of each data set is bold."""
+    loss = get_metric(metric).loss(means)
+    best = loss.groupby(["player", "dataset"]).idxmin()
+    shown = best.map(means).unstack("dataset")
+    order = best.map(loss).unstack("dataset").rank().mean(axis=1).sort_values().index
+    winners = best.map(loss).unstack("dataset").idxmin()
+    lines = [f"| {metric} | " + " | ".join(shown.columns) + " |", "|---" * (len(shown.columns) + 1) + "|"]
+    for player in order:
+        cells = ["" if pd.isna(v) else f"{v:.4g}" for v in shown.loc[player]]
+        cells = [f"**{c}**" if winners[name] == player else c for c, name in zip(cells, shown.columns, strict=True)]
+        lines.append(f"| `{player}` | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def runs(results: pd.DataFrame) -> str:
+    """With how many seeds each method ran on each data set: all entries, and the paper's protocol."""
+    table = results.assign(player=results["method"].str.partition("(")[0])
+    table = table[~table["player"].isin([*FAMILIES, *OURS[1:], "truth"])]
+    seeds = (
+        table.groupby(["player", "protocol", "dataset"])["seed"]
+        .nunique()
+        .unstack(["dataset", "protocol"], fill_value=0)
+    )
+    datasets = sorted(table["dataset"].unique())
+    lines = ["| seeds | " + " | ".join(datasets) + " |", "|---" * (len(datasets) + 1) + "|"]
+    for player, row in seeds.iterrows():
+        cells = [" + ".join(str(row.get((name, protocol), 0)) for protocol in ("all", "paper")) for name in datasets]
+        lines.append(f"| `{player}` | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def blocks(folder: Path = RESULTS) -> str | None:
+    """Blocks that are missing in some cells of the training data; means over seeds. ``None`` without results."""
+    path = folder / "blocks.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    means = table.pivot_table(index=["block", "method"], columns="metric", values="value", sort=False)
+    seeds = table.groupby("block")["seed"].nunique()
+    columns = ["rmse", "ratio_of_sums", "spearman_per_gene", "coverage_90"]
+    lines = ["| missing | method | RMSE | ratio of sums | Spearman | in 90 % interval |", "|---" * 6 + "|"]
+    for (block, method), row in means.iterrows():
+        cells = ["" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns]
+        lines.append(f"| {block} ({seeds[block]} seeds) | `{method}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

@@ -1,319 +1,133 @@
-"""All methods on six data sets, with settings chosen on validation cells.
+"""All methods of the paper's tables, and those that users know, on one data set.
 
-    python docs/benchmarks/comparison.py --data FOLDER --output comparison
+2,000 cells, the 300 genes with the largest variance. Half of all entries of the test cells are hidden at random; then,
+under the protocol of the paper, half of the observed ones at random, and a quarter of them with a bias to low and to
+high counts. Cheap methods run with all seeds, slow ones with the first. A run that was interrupted continues where it
+stopped.
 
-Up to 3,000 training and 1,000 test cells, and the 1,000 genes with the largest variance. Hidden are half of all entries at
-random (``mcar``), half of the genes at random (``panel``) or in correlated groups (``panel_correlated``), a tenth of the
-molecules (``molecules``), and half of the entries that count as observed in the protocol of the paper (``paper_mcar``). If
-cells have batches, each batch lacks other genes.
-
-Methods of the first tier run with three seeds that no setting was ever chosen with. Their settings are chosen for each data
-set from a few (``sccountsdiff.benchmark.tuning.GRIDS``) on cells that are test cells with none of the seeds. Slow methods run
-with the first seed, on two data sets, in their default settings.
-
-What is finished is kept in the output folder and never computed again. Options restrict what is done, so that several
-processes can share the work, and each run writes all that is finished to ``tier1_<data set>.csv``. Without them, everything
-is completed:
-
-    python docs/benchmarks/comparison.py --data FOLDER --output comparison --methods scvi remdm
-    python docs/benchmarks/comparison.py --data FOLDER --output comparison --methods countsdiff --datasets pbmc3k --seeds 10
+    python docs/benchmarks/comparison.py kang_ifnb_pbmc.h5ad --output comparison/kang \
+        --save docs/benchmarks/results/comparison_kang.csv --figure docs/_static/comparison_kang.png
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import os
-import shutil
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import product
 from pathlib import Path
 
-import numpy as np
+import matplotlib.pyplot as plt
 import pandas as pd
-import torch
-from threadpoolctl import threadpool_limits
 
 import sccountsdiff.benchmark as bm
 from sccountsdiff.benchmark import baselines as methods
-from sccountsdiff.benchmark.runner import prepare
+from sccountsdiff.benchmark.preprocessing import split_cells
+from sccountsdiff.benchmark.runner import SHARES, prepare
 
-DATASETS = {
-    "pbmc3k": {"label": "cell_type"},
-    "kang_ifnb_pbmc": {"label": "cell_type", "covariates": ("cell_type", "condition"), "batch": "donor"},
-    "onek1k_subset": {"label": "cell_type", "batch": "donor"},
-    "mouse_bladder_mca_2100": {"label": "cell_type"},
-    "zeisel_cortex_subset_ercc": {"label": "cell_type"},
-    "sc_mixology_rnamix": {"covariates": ("batch",), "batch": "batch"},
-}
-"""Files, with the columns of their cells; the type of a cell is its only covariate if no others are named."""
+CHEAP = [
+    methods.Zero(),
+    methods.GeneMean(),
+    methods.ConditionalMean(),
+    methods.ScaledConditionalMean(),
+    methods.KNNMean(),
+    methods.MAGIC(),
+    methods.ALRA(),
+    methods.KNNSmoothing(),
+    methods.SklearnKNN(),
+    methods.GaussianRegression(),
+    methods.SCVIBaseline(),
+    methods.SCVIRefined(),
+    methods.CountsDiffMean(),
+    methods.CountsDiff(),
+]
+SLOW = [
+    methods.DCA(),
+    methods.GAIN(),
+    methods.HIVAEPoisson(),
+    methods.HIVAEGaussian(),
+    methods.SklearnIterative(),
+    methods.ScIDPMs(),
+    methods.SCGPT(),
+    methods.SCGPTPretrained(),  # fails without the released weights (weights_path=), and is shown as failed
+    methods.XTrimoGene(),
+    # Trees for each level and gene: a fraction of the original's budget, as its own would take days with 300 genes.
+    methods.ForestDiffusion(n_t=8, n_copies=4, n_trees=10, max_depth=4),
+    methods.ReMDM(),
+    # The paper's transformer takes a thousand times as long; its process is shown with our network.
+    methods.Blackout(backbone="mlp"),
+    methods.CountsDiffPaper(backbone="mlp"),
+]
+PREPARATION = {"n_genes": 300, "gene_ranking": "variance", "n_cells": 2000}
+SETTINGS = [("all", ["mcar"]), ("paper", ["mcar", "mnar_low:0.25", "mnar_high:0.25"])]
 
-SEEDS = (10, 11, 12)
-TEST_SHARE = 0.25
-PREPARATION = {"n_genes": 1000, "gene_ranking": "variance", "n_cells": 4000}
 
-TASKS = {
-    "mcar": ("all", "mcar"),
-    "panel": ("all", "panel"),
-    "panel_correlated": ("all", "panel_correlated"),
-    "molecules": ("all", "molecules"),
-    "paper_mcar": ("paper", "mcar"),
-}
-"""Protocol and missingness, by name."""
+def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
+    """The scVI model of the training cells that scFID uses; one for all methods, protocols and patterns of a split."""
+    folder = output / f"embedder-{seed}"
+    if not folder.exists():
+        cells = prepare(dataset, **PREPARATION)
+        train = split_cells(cells, SHARES, seed=seed)[0]
+        partial = folder.with_suffix(".partial")  # a run that is killed leaves no half-written model behind
+        bm.metrics.train_embedder(cells[train].copy(), seed=seed).save(partial, overwrite=True)
+        partial.rename(folder)
+    return folder
 
-METRICS = ["rmse", "mae", "poisson_loss", "spearman", "log_mse", "ratio_of_sums"]
-METRICS += ["energy_distance", "mmd", "sliced_wasserstein", "scfid"]
-METRICS += ["crps", "pit_ks", "pit_ks_thirds", "coverage_gap"]
-DENOISING = ["molecule_poisson", "molecule_mse"]
-N_BOOTSTRAP = 0
-EMBEDDER_STEPS, BATCH_SIZE = 1500, 128
-"""Training of the model that scFID uses: less than that of a method, as it has nothing to compete with."""
 
-OURS = "countsdiff"
-FAMILIES = {
-    "gaussian_regression": ("gaussian_regression", "gaussian_regression_draw"),
-    "scvi": ("scvi", "scvi_refined", "scvi_draw"),
-    OURS: ("countsdiff_mean", OURS, "countsdiff_log_mean"),
-}
-"""Answers of one method: settings are chosen for the first, and most share one trained model."""
-HEAD_WITHOUT_ZEROS = "truncated_mixture"
-"""Head of our model under the protocol of the paper, in which zeros are not believed: the default of such a model."""
-
-KEY_OF = {member: members[0] for members in FAMILIES.values() for member in members}
-CHEAP = ("gene_mean", "conditional_mean_scaled", "knn_mean", "gaussian_regression", "magic", "alra")
-TRAINED = ("scvi", "remdm", OURS)
-SLOW = {
-    method.name: method
-    for method in (
-        methods.DCA(),
-        methods.GAIN(),
-        methods.HIVAEPoisson(),
-        methods.HIVAEGaussian(),
-        methods.SklearnKNN(),
-        methods.SklearnIterative(),
-        methods.ScIDPMs(),
-        methods.SCGPT(),
-        methods.XTrimoGene(),
-        # Trees for each level and gene: a fraction of the original's budget, as its own would take days.
-        methods.ForestDiffusion(n_t=8, n_copies=4, n_trees=10, max_depth=4),
-        # The paper's transformer takes a thousand times as long; its process is shown with our network.
-        methods.Blackout(backbone="mlp"),
-        methods.CountsDiffPaper(backbone="mlp"),
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Pointwise against distributional quality under each protocol, with the seed that all methods ran with."""
+    table = table[table["seed"] == table["seed"].min()]
+    table = table.assign(method=table["method"].str.partition("(")[0])  # without settings
+    titles = {"all": "all entries", "paper": "observed entries"}
+    protocols = [protocol for protocol in titles if protocol in set(table["protocol"])]
+    figure, axes = plt.subplots(
+        len(protocols), 1, figsize=(11, 8.8 * len(protocols)), layout="constrained", squeeze=False
     )
-}
-SLOW_DATASETS = ("pbmc3k", "kang_ifnb_pbmc")
-SLOW_TASKS = ("mcar",)
-
-FOUND_SECONDS = 3
-"""A job that takes less was done before, and says nothing about those to come."""
-
-COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed", "metric", "value", "se"]
-COLUMNS += ["fit_seconds", "impute_seconds", "error"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """One method (with its mean and its draws), data set and seed, in tasks of one protocol."""
-
-    method: str
-    dataset: str
-    seed: int
-    protocol: str
-    patterns: tuple[str, ...]
-
-
-def jobs(tasks: Sequence[str]) -> Iterator[Job]:
-    """All jobs: cheap methods first, then those that are trained with the first seed, then the other seeds, then slow ones."""
-    stages = [(CHEAP, DATASETS, SEEDS), (TRAINED, DATASETS, SEEDS[:1]), (TRAINED, DATASETS, SEEDS[1:])]
-    stages.append((tuple(SLOW), SLOW_DATASETS, SEEDS[:1]))
-    for names, datasets, seeds in stages:
-        for seed in seeds:
-            for dataset in datasets:
-                for name in names:
-                    for protocol in ("all", "paper") if "label" in DATASETS[dataset] else ("all",):
-                        asked = SLOW_TASKS if name in SLOW else TASKS
-                        patterns = tuple(
-                            TASKS[task][1]
-                            for task in asked
-                            if task in tasks
-                            and TASKS[task][0] == protocol
-                            and (TASKS[task][1] != "molecules" or bm.baselines.get_baseline(name).denoises)
-                        )
-                        if patterns:
-                            yield Job(name, dataset, seed, protocol, patterns)
-
-
-class Comparison:
-    """Data, models and settings that jobs share; each is made when it is first needed."""
-
-    def __init__(self, data: Path, output: Path, tuned: bool) -> None:
-        self.data, self.output, self.tuned = data, output, tuned
-        self.fitted: tuple[tuple, dict] = ((), {})
-
-    @cache  # noqa: B019  lives as long as the process
-    def dataset(self, name: str) -> bm.datasets.Dataset:
-        """A data set with the cells and genes that are compared."""
-        columns = dict(DATASETS[name])
-        columns.setdefault("covariates", (columns["label"],) if "label" in columns else ())
-        dataset = bm.datasets.load_dataset(self.data / f"{name}.h5ad", **columns)
-        return dataclasses.replace(dataset, adata=prepare(dataset, **PREPARATION))
-
-    @cache  # noqa: B019
-    def methods(self, name: str, dataset: str) -> list[bm.baselines.Baseline]:
-        """The method in the settings that were chosen for a data set, in all its answers."""
-        if name in SLOW:
-            return [SLOW[name]]
-        key = KEY_OF.get(name, name)
-        method = bm.baselines.get_baseline(key)()
-        if self.tuned:
-            options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
-            where = {"output": self.output / "tuning", "silent": True}
-            method = bm.tune(self.dataset(dataset), key, **options, **where)[key]
-        training = [setting.name for setting in dataclasses.fields(method) if "sampling" not in setting.metadata]
-        settings = {setting: getattr(method, setting) for setting in training}
-        return [method, *(bm.baselines.get_baseline(other)(**settings) for other in FAMILIES.get(name, ())[1:])]
-
-    def embedder(self, name: str) -> Path:
-        """The scVI model that scFID uses: one for all methods, tasks and splits of a data set, trained on all of its cells."""
-        folder = self.output / "embedders" / name
-        if not folder.exists():
-            cells = self.dataset(name).adata
-            # A process that is killed leaves no half-written model behind; of two that are at it, the first one counts.
-            partial = folder.with_suffix(f".{os.getpid()}.partial")
-            n_epochs = min(400, EMBEDDER_STEPS * BATCH_SIZE // cells.n_obs)
-            bm.metrics.train_embedder(cells.copy(), max_epochs=n_epochs, seed=0).save(partial, overwrite=True)
-            try:
-                partial.rename(folder)
-            except OSError:
-                shutil.rmtree(partial)
-        return folder
-
-    def run(self, job: Job) -> None:
-        """Do a job, unless its results are there."""
-        what = (job.method, job.dataset, job.seed)
-        if self.fitted[0] != what:  # the protocols of one come one after the other
-            self.fitted = (what, {})
-        members = self.methods(job.method, job.dataset)
-        if job.method == OURS and job.protocol == "paper":
-            members = [dataclasses.replace(member, head=HEAD_WITHOUT_ZEROS) for member in members]
-        denoising = tuple(pattern for pattern in job.patterns if pattern == "molecules")
-        others = tuple(pattern for pattern in job.patterns if pattern not in denoising)
-        self._run(job, members, others, METRICS)
-        self._run(job, [method for method in members if method.denoises], denoising, DENOISING)
-
-    def _run(
-        self, job: Job, members: list[bm.baselines.Baseline], patterns: tuple[str, ...], metrics: list[str]
-    ) -> None:
-        if not patterns or not members:
-            return
-        bm.run(
-            self.dataset(job.dataset),
-            list(patterns),
-            members,
-            [job.seed],
-            protocol=job.protocol,
-            metrics=metrics,
-            embedder=self.embedder(job.dataset),
-            min_cells=0,
-            test_share=TEST_SHARE,
-            n_bootstrap=N_BOOTSTRAP,
-            output=self.output / "jobs",
-            trained=self.fitted[1],
-            silent=True,
-        )
-
-    def collect(self, folder: Path) -> None:
-        """Write what is finished, whichever process did it, to one table for each data set."""
-        rows = defaultdict(list)
-        for path in sorted((self.output / "jobs" / "results").glob("*.json")):
-            found = json.loads(path.read_text())["rows"]
-            if found and found[0]["seed"] in SEEDS and self._is_current(**found[0]):
-                rows[found[0]["dataset"]] += found
-        for name, found in rows.items():
-            keys = ["protocol", "missingness", "seed", "method", "n_samples"]
-            table = pd.DataFrame(found)[COLUMNS].sort_values(keys, kind="stable")
-            target = folder / f"tier1_{name}.csv"
-            partial = target.with_suffix(f".{os.getpid()}.partial")
-            table.to_csv(partial, index=False, float_format="%.5g")
-            partial.replace(target)
-
-    def _is_current(self, dataset: str, method: str, protocol: str, **others: object) -> bool:
-        """Whether the method has the settings that were chosen; those that nothing was chosen for may have any."""
-        name, _, settings = method.partition("(")
-        if name in FAMILIES[OURS] and protocol == "paper":
-            return HEAD_WITHOUT_ZEROS in settings
-        path = self.output / "tuning" / tuned_name(dataset, KEY_OF.get(name, name))
-        return not path.exists() or json.loads(path.read_text())["chosen"].partition("(")[2] == settings
-
-
-def tuned_name(dataset: str, method: str) -> str:
-    """File with the settings that were chosen."""
-    return f"tuned_{dataset}_{method}_{'_'.join(map(str, SEEDS))}.json"
-
-
-def forget(output: Path, names: Sequence[str]) -> None:
-    """Delete results of methods, of which the code has changed."""
-    for path in [*output.glob("jobs/results/*.json"), *output.glob("tuning/results/*.json")]:
-        method = json.loads(path.read_text())["configuration"]["method"]
-        if isinstance(method, dict) and method["name"] in names:
-            path.unlink()
-    for name, dataset in product(names, DATASETS):
-        (output / "tuning" / tuned_name(dataset, name)).unlink(missing_ok=True)
+    for ax, protocol in zip(axes.flat, protocols, strict=True):
+        bm.pl.quality(table, protocol=protocol, missingness="mcar", ax=ax, show=False)
+        ax.set(title=f"Half of {titles[protocol]} hidden at random", xscale="log", yscale="log")
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [*CHEAP, *TRAINED, *SLOW]
-    parser.add_argument("--data", type=Path, required=True, help="folder with the .h5ad files")
-    parser.add_argument("--output", type=Path, required=True, help="folder for what is finished")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="folder for the tables")
-    parser.add_argument("--datasets", nargs="+", choices=DATASETS, metavar="NAME", default=list(DATASETS))
-    parser.add_argument("--methods", nargs="+", choices=known, metavar="METHOD", default=known, help=", ".join(known))
-    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--untuned", action="store_true", help="default settings for all methods")
-    parser.add_argument("--tune-only", action="store_true", help="choose settings, and stop")
-    parser.add_argument("--collect-only", action="store_true", help="write the tables of what is finished, and stop")
-    parser.add_argument("--forget", nargs="+", default=(), metavar="METHOD", help="delete results of these first")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("data", help=".h5ad file with raw counts in X")
+    parser.add_argument("--label", default="cell_type", help="column with the type of a cell, also the covariate")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", help="only these")
+    parser.add_argument("--protocols", nargs="+", choices=[name for name, _ in SETTINGS], help="only these")
+    parser.add_argument("--output", type=Path, required=True, help="folder for result files")
+    parser.add_argument("--save", type=Path, required=True, help="the table")
+    parser.add_argument("--figure", type=Path, help="pointwise against distributional quality")
     arguments = parser.parse_args()
+    if unknown := set(arguments.methods or ()) - {method.name for method in [*CHEAP, *SLOW]}:
+        parser.error(f"unknown methods {sorted(unknown)}")
 
-    torch.set_num_threads(arguments.threads)
-    threadpool_limits(arguments.threads)
-    for folder in ("embedders", "tuning", "jobs/results"):
-        (arguments.output / folder).mkdir(parents=True, exist_ok=True)
-    forget(arguments.output, arguments.forget)
-    comparison = Comparison(arguments.data, arguments.output, tuned=not arguments.untuned)
-    todo = [
-        job
-        for job in jobs(arguments.tasks)
-        if job.method in arguments.methods and job.dataset in arguments.datasets and job.seed in arguments.seeds
-    ]
-    if arguments.tune_only:
-        todo = list({(job.method, job.dataset): job for job in todo}.values())
-    work = (lambda job: comparison.methods(job.method, job.dataset)) if arguments.tune_only else comparison.run
-    if not arguments.collect_only:
-        follow(todo, work)
-    comparison.collect(arguments.results)
-
-
-def follow(todo: Sequence[Job], work: Callable[[Job], object]) -> None:
-    """Do all jobs, and say how long the rest may take: as long as those of the same method took, or all on average."""
-    seconds = defaultdict(list)
-    for number, job in enumerate(todo, start=1):
-        start = time.perf_counter()
-        work(job)
-        taken = time.perf_counter() - start
-        if taken > FOUND_SECONDS:
-            seconds[job.method].append(taken)
-        average = np.mean([np.mean(values) for values in seconds.values()]) if seconds else 0
-        left = sum(np.mean(seconds[other.method]) if other.method in seconds else average for other in todo[number:])
-        where = f"{job.dataset}, seed {job.seed}, {job.protocol}, {job.method}"
-        print(f"{number} of {len(todo)}: {where}: {taken:.0f} s; at most {left / 3600:.1f} h left", flush=True)
+    dataset = bm.datasets.load_dataset(arguments.data, covariates=[arguments.label], label=arguments.label)
+    tables = []
+    first, others = arguments.seeds[:1], arguments.seeds[1:]
+    # All methods with the first seed, so that an interrupted run has something to show.
+    for group, seeds in ((CHEAP, first), (SLOW, first), (CHEAP, others)):
+        for protocol, patterns in SETTINGS:
+            chosen = [method for method in group if arguments.methods is None or method.name in arguments.methods]
+            if not chosen:
+                continue
+            for seed in seeds if arguments.protocols is None or protocol in arguments.protocols else []:
+                table = bm.run(
+                    dataset,
+                    patterns,
+                    chosen,
+                    [seed],
+                    protocol=protocol,
+                    embedder=embedder(dataset, seed, arguments.output),
+                    n_bootstrap=0,
+                    output=arguments.output,
+                    **PREPARATION,
+                )
+                tables.append(table)
+                finished = pd.concat(tables).drop_duplicates(
+                    ["protocol", "missingness", "method", "n_samples", "seed", "metric"]
+                )
+                finished.to_csv(arguments.save, index=False, float_format="%.5g")
+    if arguments.figure:
+        draw(finished, arguments.figure)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def test_imports_only_what_there_is(script):
 
 @pytest.fixture(scope="module")
 def script():
-    return runpy.run_path(str(next(path for path in SCRIPTS if path.stem == "comparison")))
+    return runpy.run_path(str(next(path for path in SCRIPTS if path.stem == "six_data_sets")))
 
 
 class TestComparison:
@@ -50,6 +50,7 @@ class TestComparison:
         names = ["countsdiff", "countsdiff(model_kwargs={'n_hidden': 512})", "gene_mean", "gene_mean"]
         for i, (name, seed) in enumerate(zip(names, (10, 10, 10, 0), strict=True)):
             row = dict.fromkeys(script["COLUMNS"], 1) | {"dataset": "pbmc3k", "method": name, "seed": seed}
+            row["protocol"] = "all"
             configuration = {"method": {"name": name.partition("(")[0]}}
             text = json.dumps({"configuration": configuration, "rows": [row]})
             (tmp_path / "jobs" / "results" / f"{i}.json").write_text(text)

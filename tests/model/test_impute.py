@@ -326,7 +326,10 @@ class TestRefusals:
             ({"attrition": -0.1}, r"`attrition` must be within \[0, 1\], not -0.1"),
             ({"known": "hidden"}, "`known` must be 'clean' or 'noised', not 'hidden'"),
             ({"final": "median"}, "`final` must be 'sample', 'mean' or 'log_mean', not 'median'"),
-            ({"rounding": "up"}, "`rounding` must be 'random', 'nearest', 'poisson', 'nb', 'mixture', 'hurdle' or None, not 'up'"),
+            (
+                {"rounding": "up"},
+                "`rounding` must be 'random', 'nearest', 'poisson', 'nb', 'mixture', 'hurdle' or None, not 'up'",
+            ),
             ({"guidance": -1}, "`guidance` must be finite and at least 0, not -1"),
             ({"guidance": np.nan}, "`guidance` must be finite and at least 0, not nan"),
             ({"jump_length": 0}, "`jump_length` must be"),
@@ -337,7 +340,10 @@ class TestRefusals:
             ({"seed": -1}, "`seed` must be a whole number of at least 0, not -1"),
             ({"seed": 2.7}, "`seed` must be a whole number of at least 0, not 2.7"),
             ({"quantiles": [0.5], "n_samples": 1}, "`quantiles` .* need `n_samples` above 1"),
-            ({"quantiles": [0.5], **MEAN}, "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations"),
+            (
+                {"quantiles": [0.5], **MEAN},
+                "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations",
+            ),
             ({"quantiles": [1.5]}, r"`quantiles` must be within \[0, 1\]"),
             ({"quantiles": np.nan}, r"`quantiles` must be within \[0, 1\]"),
             ({"quantiles": 0.5, "key_added": None}, "`quantiles` are written to layers, but nothing is written"),

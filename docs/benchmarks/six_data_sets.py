@@ -1,0 +1,320 @@
+"""All methods on six data sets, with settings chosen on validation cells.
+
+    python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets
+
+Up to 3,000 training and 1,000 test cells, and the 1,000 genes with the largest variance. Hidden are half of all entries at
+random (``mcar``), half of the genes at random (``panel``) or in correlated groups (``panel_correlated``), a tenth of the
+molecules (``molecules``), and half of the entries that count as observed in the protocol of the paper (``paper_mcar``). If
+cells have batches, each batch lacks other genes.
+
+Methods of the first tier run with three seeds that no setting was ever chosen with. Their settings are chosen for each data
+set from a few (``sccountsdiff.benchmark.tuning.GRIDS``) on cells that are test cells with none of the seeds. Slow methods run
+with the first seed, on two data sets, in their default settings.
+
+What is finished is kept in the output folder and never computed again. Options restrict what is done, so that several
+processes can share the work, and each run writes all that is finished to ``tier1_<data set>.csv``. Without them, everything
+is completed:
+
+    python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods scvi remdm
+    python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods countsdiff --datasets pbmc3k --seeds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from threadpoolctl import threadpool_limits
+
+import sccountsdiff.benchmark as bm
+from sccountsdiff.benchmark import baselines as methods
+from sccountsdiff.benchmark.runner import prepare
+
+DATASETS = {
+    "pbmc3k": {"label": "cell_type"},
+    "kang_ifnb_pbmc": {"label": "cell_type", "covariates": ("cell_type", "condition"), "batch": "donor"},
+    "onek1k_subset": {"label": "cell_type", "batch": "donor"},
+    "mouse_bladder_mca_2100": {"label": "cell_type"},
+    "zeisel_cortex_subset_ercc": {"label": "cell_type"},
+    "sc_mixology_rnamix": {"covariates": ("batch",), "batch": "batch"},
+}
+"""Files, with the columns of their cells; the type of a cell is its only covariate if no others are named."""
+
+SEEDS = (10, 11, 12)
+TEST_SHARE = 0.25
+PREPARATION = {"n_genes": 1000, "gene_ranking": "variance", "n_cells": 4000}
+
+TASKS = {
+    "mcar": ("all", "mcar"),
+    "panel": ("all", "panel"),
+    "panel_correlated": ("all", "panel_correlated"),
+    "molecules": ("all", "molecules"),
+    "paper_mcar": ("paper", "mcar"),
+}
+"""Protocol and missingness, by name."""
+
+METRICS = ["rmse", "mae", "poisson_loss", "spearman", "log_mse", "ratio_of_sums"]
+METRICS += ["energy_distance", "mmd", "sliced_wasserstein", "scfid"]
+METRICS += ["crps", "pit_ks", "pit_ks_thirds", "coverage_gap"]
+DENOISING = ["molecule_poisson", "molecule_mse"]
+N_BOOTSTRAP = 0
+EMBEDDER_STEPS, BATCH_SIZE = 1500, 128
+"""Training of the model that scFID uses: less than that of a method, as it has nothing to compete with."""
+
+OURS = "countsdiff"
+FAMILIES = {
+    "gaussian_regression": ("gaussian_regression", "gaussian_regression_draw"),
+    "scvi": ("scvi", "scvi_refined", "scvi_draw"),
+    OURS: ("countsdiff_mean", OURS, "countsdiff_log_mean"),
+}
+"""Answers of one method: settings are chosen for the first, and most share one trained model."""
+HEAD_WITHOUT_ZEROS = "truncated_mixture"
+"""Head of our model under the protocol of the paper, in which zeros are not believed: the default of such a model."""
+
+KEY_OF = {member: members[0] for members in FAMILIES.values() for member in members}
+CHEAP = ("gene_mean", "conditional_mean_scaled", "knn_mean", "gaussian_regression", "magic", "alra")
+TRAINED = ("scvi", "remdm", OURS)
+SLOW = {
+    method.name: method
+    for method in (
+        methods.DCA(),
+        methods.GAIN(),
+        methods.HIVAEPoisson(),
+        methods.HIVAEGaussian(),
+        methods.SklearnKNN(),
+        methods.SklearnIterative(),
+        methods.ScIDPMs(),
+        methods.SCGPT(),
+        methods.XTrimoGene(),
+        # Trees for each level and gene: a fraction of the original's budget, as its own would take days.
+        methods.ForestDiffusion(n_t=8, n_copies=4, n_trees=10, max_depth=4),
+        # The paper's transformer takes a thousand times as long; its process is shown with our network.
+        methods.Blackout(backbone="mlp"),
+        methods.CountsDiffPaper(backbone="mlp"),
+    )
+}
+SLOW_DATASETS = ("pbmc3k", "kang_ifnb_pbmc")
+SLOW_TASKS = ("mcar",)
+
+FOUND_SECONDS = 3
+"""A job that takes less was done before, and says nothing about those to come."""
+
+COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed", "metric", "value", "se"]
+COLUMNS += ["fit_seconds", "impute_seconds", "error"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One method (with its mean and its draws), data set and seed, in tasks of one protocol."""
+
+    method: str
+    dataset: str
+    seed: int
+    protocol: str
+    patterns: tuple[str, ...]
+
+
+def jobs(tasks: Sequence[str]) -> Iterator[Job]:
+    """All jobs: cheap methods first, then those that are trained with the first seed, then the other seeds, then slow ones."""
+    stages = [(CHEAP, DATASETS, SEEDS), (TRAINED, DATASETS, SEEDS[:1]), (TRAINED, DATASETS, SEEDS[1:])]
+    stages.append((tuple(SLOW), SLOW_DATASETS, SEEDS[:1]))
+    for names, datasets, seeds in stages:
+        for seed in seeds:
+            for dataset in datasets:
+                for name in names:
+                    for protocol in ("all", "paper") if "label" in DATASETS[dataset] else ("all",):
+                        asked = SLOW_TASKS if name in SLOW else TASKS
+                        patterns = tuple(
+                            TASKS[task][1]
+                            for task in asked
+                            if task in tasks
+                            and TASKS[task][0] == protocol
+                            and (TASKS[task][1] != "molecules" or bm.baselines.get_baseline(name).denoises)
+                        )
+                        if patterns:
+                            yield Job(name, dataset, seed, protocol, patterns)
+
+
+class Comparison:
+    """Data, models and settings that jobs share; each is made when it is first needed."""
+
+    def __init__(self, data: Path, output: Path, tuned: bool) -> None:
+        self.data, self.output, self.tuned = data, output, tuned
+        self.fitted: tuple[tuple, dict] = ((), {})
+
+    @cache  # noqa: B019  lives as long as the process
+    def dataset(self, name: str) -> bm.datasets.Dataset:
+        """A data set with the cells and genes that are compared."""
+        columns = dict(DATASETS[name])
+        columns.setdefault("covariates", (columns["label"],) if "label" in columns else ())
+        dataset = bm.datasets.load_dataset(self.data / f"{name}.h5ad", **columns)
+        return dataclasses.replace(dataset, adata=prepare(dataset, **PREPARATION))
+
+    @cache  # noqa: B019
+    def methods(self, name: str, dataset: str) -> list[bm.baselines.Baseline]:
+        """The method in the settings that were chosen for a data set, in all its answers."""
+        if name in SLOW:
+            return [SLOW[name]]
+        key = KEY_OF.get(name, name)
+        method = bm.baselines.get_baseline(key)()
+        if self.tuned:
+            options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
+            where = {"output": self.output / "tuning", "silent": True}
+            method = bm.tune(self.dataset(dataset), key, **options, **where)[key]
+        training = [setting.name for setting in dataclasses.fields(method) if "sampling" not in setting.metadata]
+        settings = {setting: getattr(method, setting) for setting in training}
+        return [method, *(bm.baselines.get_baseline(other)(**settings) for other in FAMILIES.get(name, ())[1:])]
+
+    def embedder(self, name: str) -> Path:
+        """The scVI model that scFID uses: one for all methods, tasks and splits of a data set, trained on all of its cells."""
+        folder = self.output / "embedders" / name
+        if not folder.exists():
+            cells = self.dataset(name).adata
+            # A process that is killed leaves no half-written model behind; of two that are at it, the first one counts.
+            partial = folder.with_suffix(f".{os.getpid()}.partial")
+            n_epochs = min(400, EMBEDDER_STEPS * BATCH_SIZE // cells.n_obs)
+            bm.metrics.train_embedder(cells.copy(), max_epochs=n_epochs, seed=0).save(partial, overwrite=True)
+            try:
+                partial.rename(folder)
+            except OSError:
+                shutil.rmtree(partial)
+        return folder
+
+    def run(self, job: Job) -> None:
+        """Do a job, unless its results are there."""
+        what = (job.method, job.dataset, job.seed)
+        if self.fitted[0] != what:  # the protocols of one come one after the other
+            self.fitted = (what, {})
+        members = self.methods(job.method, job.dataset)
+        if job.method == OURS and job.protocol == "paper":
+            members = [dataclasses.replace(member, head=HEAD_WITHOUT_ZEROS) for member in members]
+        denoising = tuple(pattern for pattern in job.patterns if pattern == "molecules")
+        others = tuple(pattern for pattern in job.patterns if pattern not in denoising)
+        self._run(job, members, others, METRICS)
+        self._run(job, [method for method in members if method.denoises], denoising, DENOISING)
+
+    def _run(
+        self, job: Job, members: list[bm.baselines.Baseline], patterns: tuple[str, ...], metrics: list[str]
+    ) -> None:
+        if not patterns or not members:
+            return
+        bm.run(
+            self.dataset(job.dataset),
+            list(patterns),
+            members,
+            [job.seed],
+            protocol=job.protocol,
+            metrics=metrics,
+            embedder=self.embedder(job.dataset),
+            min_cells=0,
+            test_share=TEST_SHARE,
+            n_bootstrap=N_BOOTSTRAP,
+            output=self.output / "jobs",
+            trained=self.fitted[1],
+            silent=True,
+        )
+
+    def collect(self, folder: Path) -> None:
+        """Write what is finished, whichever process did it, to one table for each data set."""
+        rows = defaultdict(list)
+        for path in sorted((self.output / "jobs" / "results").glob("*.json")):
+            found = json.loads(path.read_text())["rows"]
+            if found and found[0]["seed"] in SEEDS and self._is_current(**found[0]):
+                rows[found[0]["dataset"]] += found
+        for name, found in rows.items():
+            keys = ["protocol", "missingness", "seed", "method", "n_samples"]
+            table = pd.DataFrame(found)[COLUMNS].sort_values(keys, kind="stable")
+            target = folder / f"tier1_{name}.csv"
+            partial = target.with_suffix(f".{os.getpid()}.partial")
+            table.to_csv(partial, index=False, float_format="%.5g")
+            partial.replace(target)
+
+    def _is_current(self, dataset: str, method: str, protocol: str, **others: object) -> bool:
+        """Whether the method has the settings that were chosen; those that nothing was chosen for may have any."""
+        name, _, settings = method.partition("(")
+        if name in FAMILIES[OURS] and protocol == "paper":
+            return HEAD_WITHOUT_ZEROS in settings
+        path = self.output / "tuning" / tuned_name(dataset, KEY_OF.get(name, name))
+        return not path.exists() or json.loads(path.read_text())["chosen"].partition("(")[2] == settings
+
+
+def tuned_name(dataset: str, method: str) -> str:
+    """File with the settings that were chosen."""
+    return f"tuned_{dataset}_{method}_{'_'.join(map(str, SEEDS))}.json"
+
+
+def forget(output: Path, names: Sequence[str]) -> None:
+    """Delete results of methods, of which the code has changed."""
+    for path in [*output.glob("jobs/results/*.json"), *output.glob("tuning/results/*.json")]:
+        method = json.loads(path.read_text())["configuration"]["method"]
+        if isinstance(method, dict) and method["name"] in names:
+            path.unlink()
+    for name, dataset in product(names, DATASETS):
+        (output / "tuning" / tuned_name(dataset, name)).unlink(missing_ok=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = [*CHEAP, *TRAINED, *SLOW]
+    parser.add_argument("--data", type=Path, required=True, help="folder with the .h5ad files")
+    parser.add_argument("--output", type=Path, required=True, help="folder for what is finished")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="folder for the tables")
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, metavar="NAME", default=list(DATASETS))
+    parser.add_argument("--methods", nargs="+", choices=known, metavar="METHOD", default=known, help=", ".join(known))
+    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--untuned", action="store_true", help="default settings for all methods")
+    parser.add_argument("--tune-only", action="store_true", help="choose settings, and stop")
+    parser.add_argument("--collect-only", action="store_true", help="write the tables of what is finished, and stop")
+    parser.add_argument("--forget", nargs="+", default=(), metavar="METHOD", help="delete results of these first")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(arguments.threads)
+    threadpool_limits(arguments.threads)
+    for folder in ("embedders", "tuning", "jobs/results"):
+        (arguments.output / folder).mkdir(parents=True, exist_ok=True)
+    forget(arguments.output, arguments.forget)
+    comparison = Comparison(arguments.data, arguments.output, tuned=not arguments.untuned)
+    todo = [
+        job
+        for job in jobs(arguments.tasks)
+        if job.method in arguments.methods and job.dataset in arguments.datasets and job.seed in arguments.seeds
+    ]
+    if arguments.tune_only:
+        todo = list({(job.method, job.dataset): job for job in todo}.values())
+    work = (lambda job: comparison.methods(job.method, job.dataset)) if arguments.tune_only else comparison.run
+    if not arguments.collect_only:
+        follow(todo, work)
+    comparison.collect(arguments.results)
+
+
+def follow(todo: Sequence[Job], work: Callable[[Job], object]) -> None:
+    """Do all jobs, and say how long the rest may take: as long as those of the same method took, or all on average."""
+    seconds = defaultdict(list)
+    for number, job in enumerate(todo, start=1):
+        start = time.perf_counter()
+        work(job)
+        taken = time.perf_counter() - start
+        if taken > FOUND_SECONDS:
+            seconds[job.method].append(taken)
+        average = np.mean([np.mean(values) for values in seconds.values()]) if seconds else 0
+        left = sum(np.mean(seconds[other.method]) if other.method in seconds else average for other in todo[number:])
+        where = f"{job.dataset}, seed {job.seed}, {job.protocol}, {job.method}"
+        print(f"{number} of {len(todo)}: {where}: {taken:.0f} s; at most {left / 3600:.1f} h left", flush=True)
+
+
+if __name__ == "__main__":
+    main()
