@@ -149,12 +149,14 @@ def write(app=None) -> None:
     texts |= {f"{name}.md": heldout(name) for name in HELDOUT_TABLES}
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}
+    texts |= dict.fromkeys(
+        (f"tier1_{part}.md" for part in ("outcomes", "losses", "values", "runs")), "No results yet.\n"
+    )
     if (results := tiers.tables()) is not None:
         compared = tiers.comparisons(results)
         texts |= {"tier1_outcomes.md": tiers.counts(compared), "tier1_losses.md": tiers.losses(compared)}
         texts |= {"tier1_values.md": tiers.values(results), "tier1_runs.md": tiers.runs(results)}
-    if (blocks := tiers.blocks()) is not None:
-        texts["blocks.md"] = blocks
+    texts["blocks.md"] = tiers.blocks() or "No results yet.\n"
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again

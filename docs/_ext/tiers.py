@@ -108,7 +108,8 @@ def _metric_table(means: pd.Series, metric: str) -> list[str]:
 
 def runs(results: pd.DataFrame) -> str:
     """With how many seeds each method ran on each data set: all entries, and the paper's protocol."""
-    table = results.assign(player=results["method"].str.partition("(")[0])
+    table = results[results["metric"].notna()]  # a method that failed has none
+    table = table.assign(player=table["method"].str.partition("(")[0])
     table = table[~table["player"].isin([*FAMILIES, *OURS[1:], "truth"])]
     seeds = (
         table.groupby(["player", "protocol", "dataset"])["seed"]

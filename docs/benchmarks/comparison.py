@@ -20,7 +20,7 @@ import pandas as pd
 import sccountsdiff.benchmark as bm
 from sccountsdiff.benchmark import baselines as methods
 from sccountsdiff.benchmark.preprocessing import split_cells
-from sccountsdiff.benchmark.runner import SHARES, prepare
+from sccountsdiff.benchmark.runner import TEST_SHARE, prepare
 
 CHEAP = [
     methods.Zero(),
@@ -64,7 +64,7 @@ def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
     folder = output / f"embedder-{seed}"
     if not folder.exists():
         cells = prepare(dataset, **PREPARATION)
-        train = split_cells(cells, SHARES, seed=seed)[0]
+        train = split_cells(cells, (1 - TEST_SHARE, TEST_SHARE), seed=seed)[0]
         partial = folder.with_suffix(".partial")  # a run that is killed leaves no half-written model behind
         bm.metrics.train_embedder(cells[train].copy(), seed=seed).save(partial, overwrite=True)
         partial.rename(folder)

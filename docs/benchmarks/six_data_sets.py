@@ -256,7 +256,8 @@ def tuned_name(dataset: str, method: str) -> str:
 
 
 def forget(output: Path, names: Sequence[str]) -> None:
-    """Delete results of methods, of which the code has changed."""
+    """Delete results of methods, in all their answers, of which the code has changed."""
+    names = [*names, *(member for name in names for member in FAMILIES.get(name, ()))]
     for path in [*output.glob("jobs/results/*.json"), *output.glob("tuning/results/*.json")]:
         method = json.loads(path.read_text())["configuration"]["method"]
         if isinstance(method, dict) and method["name"] in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -80,8 +79,8 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
-        groups = np.zeros(len(gene_means)) if gene_groups is None else gene_groups
-        self.register_buffer("gene_groups", torch.as_tensor(groups, dtype=torch.long))
+        # Only training hides groups, and that needs the data they come from.
+        self.register_buffer("group_members", _members(gene_groups), persistent=False)
         head = get_head(head)
         network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
@@ -99,12 +98,6 @@ class CountsDiffModule(BaseModuleClass):
     def n_genes(self) -> int:
         """Number of genes."""
         return len(self.denoiser.gene_means)
-
-    @cached_property
-    def _members_of_groups(self) -> Tensor | None:
-        """Which genes are in each group (groups, genes); ``None`` if there is only one."""
-        numbers = self.gene_groups.unique()
-        return None if len(numbers) == 1 else numbers[:, None] == self.gene_groups
 
     @property
     def has_covariates(self) -> bool:
@@ -175,9 +168,9 @@ class CountsDiffModule(BaseModuleClass):
             self.schedule,
             missing=missing,
             observed_training=self.observed_training,
-            thin_cells=self.observed_training and self.denoiser.head.scales_by_depth,
+            thin_cells=self.observed_training and self.denoiser.head.thins_cells,
             directions=self.denoiser.gene_directions,
-            groups=self._members_of_groups,
+            groups=self.group_members,
             generator=generator,
         )
         null = torch.rand(len(x0), generator=generator, device=x0.device) < self.p_uncond
@@ -204,3 +197,9 @@ class CountsDiffModule(BaseModuleClass):
     def sample(self, *args, **kwargs):
         """Draws are made by the model's ``impute`` and ``generate``; a minibatch alone does not say what to fill in."""
         raise NotImplementedError("Use the model's `impute`, `generate` or `posterior_predictive_sample`.")
+
+
+def _members(groups: np.ndarray | None) -> Tensor | None:
+    """Which genes are in each group (groups, genes); ``None`` if there is only one."""
+    numbers = np.unique([0] if groups is None else groups)
+    return None if len(numbers) == 1 else torch.as_tensor(numbers[:, None] == groups)

@@ -87,8 +87,8 @@ class CountsDiffTrainingPlan(pl.LightningModule):
             weight_decay=self.weight_decay,
             betas=(0.9, 0.99),
             eps=1e-8,
-            # Lightning does not clip gradients that a fused optimiser would unscale itself.
-            fused=self.trainer.precision != "16-mixed",
+            # With mixed precision, Lightning clips no gradients that a fused optimiser would unscale itself.
+            fused="mixed" not in self.trainer.precision,
         )
         n_steps = max(1, int(self.trainer.estimated_stepping_batches))
         return warm_up_and_decay(optimizer, n_steps, min(self.n_warmup_steps, n_steps // 10), self.lr_final)

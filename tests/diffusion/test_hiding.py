@@ -46,7 +46,7 @@ def test_whole_groups_are_hidden_and_all_else_is_observed():
     for hidden in (groups, ~groups):
         found = (observed == ~hidden).all(1)
         by_chance = (1 - NOTHING_OBSERVED_SHARE) / (13 * 495)  # one of the 495 ways to observe as many of 12
-        assert_share(found, GROUP_SHARE / 2 + (1 - GROUP_SHARE) * by_chance)
+        assert_share(found, (1 - NOTHING_OBSERVED_SHARE) * GROUP_SHARE / 2 + (1 - GROUP_SHARE) * by_chance)
 
 
 def test_what_another_cell_lacks_is_hidden():
@@ -55,8 +55,24 @@ def test_what_another_cell_lacks_is_hidden():
     missing[::2, :5] = True
     observed = draw(missing=missing)
     found = (observed == (torch.arange(N_GENES) >= 5)).all(1)
-    assert_share(found[1::2], BORROWED_SHARE / 2)  # half of the others lack something
+    assert_share(found[1::2], (1 - NOTHING_OBSERVED_SHARE) * BORROWED_SHARE / 2)  # half of the others lack something
     assert found[::2].float().mean() < 0.01  # cells that lack these genes learn nothing from that
+
+
+def test_of_some_cells_nothing_is_observed_whatever_the_pattern():
+    missing = torch.zeros(N_CELLS, N_GENES, dtype=torch.bool)
+    missing[::2, :5] = True
+    groups = torch.arange(N_GENES) < 4
+    observed = draw(missing=missing, groups=torch.stack([groups, ~groups]))
+    assert (~observed.any(1)).float().mean() > NOTHING_OBSERVED_SHARE - 4 * (0.15 * 0.85 / N_CELLS) ** 0.5
+
+
+def test_a_group_that_a_cell_lacks_is_not_hidden_again():
+    missing = torch.zeros(N_CELLS, N_GENES, dtype=torch.bool)
+    missing[:, :4] = True
+    groups = torch.arange(N_GENES) < 4
+    observed = draw(missing=missing, groups=torch.stack([groups, ~groups]))
+    assert_share((observed | missing).all(1), (1 - NOTHING_OBSERVED_SHARE) * (1 - GROUP_SHARE / 2) / (8 + 1))
 
 
 def test_without_missing_entries_none_are_borrowed():

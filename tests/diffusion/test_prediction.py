@@ -84,3 +84,17 @@ def test_moved_laws_have_the_mean_that_was_asked_for():
 
 def test_the_states_of_an_entry_are_told_apart():
     assert len({OBSERVED, NOISED, MISSING}) == 3
+
+
+@pytest.mark.parametrize("log_zero_odds", [-50.0, -2.0, 0.0, 2.0])
+def test_a_hurdle_moves_to_the_mean_that_is_asked_for(log_zero_odds):
+    law = Prediction(torch.tensor([0.1, 1.0, 20.0]).log(), torch.zeros(3))
+    hurdle = HurdlePrediction.of(law, torch.full((3,), log_zero_odds))
+    wanted = hurdle.log_mean + torch.tensor([0.7, 0.3, -0.5])
+    torch.testing.assert_close(hurdle.moved_to(wanted).log_mean, wanted, atol=1e-5, rtol=0)
+
+
+def test_a_mixture_of_laws_with_and_without_dispersion_is_refused():
+    one, half = torch.zeros(1), torch.tensor([0.5]).log()
+    with pytest.raises(ValueError, match="all laws of a mixture have a dispersion, or none"):
+        MixturePrediction.of([half, half], [Prediction(one), Prediction(one, one)])

@@ -309,3 +309,39 @@ class TestArgumentsOfTraining:
         with pytest.raises(ValueError, match=message):
             model.train(**arguments)
         assert not model.is_trained
+
+
+class TestGroups:
+    def test_a_column_that_is_not_there_is_refused(self, simulate):
+        with pytest.raises(KeyError, match="gene_groups: 'modalty' is not a column of adata.var"):
+            CountsDiffImputer(simulate(20).adata, gene_groups="modalty")
+
+    @pytest.mark.parametrize("column", [None, "kind"])
+    def test_groups_are_hidden_in_training_and_needed_nowhere_else(self, simulate, tmp_path, column):
+        adata = simulate(20).adata
+        adata.var[column or "feature_types"] = np.where(np.arange(adata.n_vars) < 2, "a", "b")
+        model = CountsDiffImputer(adata, gene_groups=column, n_hidden=4)
+        assert model.module.group_members.tolist() == [
+            (np.arange(adata.n_vars) < 2).tolist(),
+            (np.arange(adata.n_vars) >= 2).tolist(),
+        ]
+        model.train(max_epochs=1, enable_progress_bar=False)
+        model.save(tmp_path / "model")
+        CountsDiffImputer.load(tmp_path / "model", adata=False)
+
+    def test_without_groups_there_are_none(self, simulate):
+        assert CountsDiffImputer(simulate(20).adata, n_hidden=4).module.group_members is None
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
+def test_precision_of_training(simulate, precision):
+    model = CountsDiffImputer(simulate(40).adata, n_hidden=4)
+    model.train(max_epochs=1, enable_progress_bar=False, precision=precision, accelerator="cpu")
+    assert model.is_trained
+
+
+def test_validation_by_steps(simulate):
+    model = CountsDiffImputer(simulate(40).adata, n_hidden=4)
+    steps = {"check_val_every_n_epoch": None, "val_check_interval": 1}
+    model.train(max_epochs=2, enable_progress_bar=False, batch_size=20, **steps)
+    assert model.is_trained

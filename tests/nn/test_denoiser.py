@@ -190,6 +190,21 @@ def test_gene_means_are_those_of_cells_of_one_depth():
     relative = denoiser.gene_means / rates
     # The standard error of a mean of 1,000 counts above 1 is at most 3 %; depths and pseudo-counts add less than that.
     assert (relative / relative.mean() - 1).abs().max() < 0.12
+    assert abs(float(relative.mean()) - 1.5) < 0.05  # the mean cell has one and a half times these rates
+
+
+def test_depths_are_found_through_few_genes_that_all_cells_have():
+    """Two panels, in cells of one and three times the depth, that have a twentieth of their genes in common."""
+    draw = torch.Generator().manual_seed(0)
+    depth = torch.where(torch.arange(1000)[:, None] % 2 == 0, 1.0, 3.0)
+    counts = torch.poisson(depth * torch.full((1000, 100), 20.0), generator=draw)
+    genes = torch.arange(100)
+    missing = torch.where(depth == 1, genes >= 52, genes < 47)
+    counts = counts.masked_fill(missing, 0)
+    denoiser = CountsDenoiser(MLP(100, 2), counts.sum(0) / (~missing).sum(0), Cosine())
+    denoiser.fit(counts, missing)
+    ratio = denoiser.gene_means[52:].mean() / denoiser.gene_means[:47].mean()
+    assert abs(float(ratio) - 1) < 0.05  # it was 3
 
 
 def test_gene_means_of_complete_data_stay():

@@ -21,7 +21,7 @@ from sccountsdiff.benchmark.missingness import MCAR, Missingness
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
 from sccountsdiff.benchmark.tables import mean_and_se
-from sccountsdiff.diffusion import ROUNDINGS
+from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
 ABLATION_METRICS = ("scfid", "energy_distance")
@@ -166,7 +166,9 @@ def schedule(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(SCHE
     return _compare_settings(dataset, {"schedule": values}, **options)
 
 
-def rounding(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(ROUNDINGS), **options: Any) -> pd.DataFrame:
+def rounding(
+    dataset: DataSource = "pbmc68k", values: Sequence[str] = (*MEAN_ROUNDINGS, "nb"), **options: Any
+) -> pd.DataFrame:
     """Vary how the expected number of births of a step becomes a whole number.
 
     Parameters

@@ -11,13 +11,13 @@ NOTHING_OBSERVED_SHARE = 0.15
 """Share of training cells of which nothing is shown as observed, so that the model can generate."""
 
 BORROWED_SHARE = 0.5
-"""Share of training cells that are shown with what another cell lacks hidden, where entries are missing."""
+"""Share, of the others, that are shown with what another cell lacks hidden, where entries are missing."""
 
 RELATED_SHARE = 0.3
-"""Share of training cells in which related genes are hidden together."""
+"""Share of the rest in which related genes are hidden together."""
 
 GROUP_SHARE = 0.2
-"""Share of training cells of which a whole group of genes is hidden, such as a modality."""
+"""Share of the rest of which a whole group of genes is hidden, such as a modality."""
 
 
 def draw_observed(
@@ -65,7 +65,7 @@ def draw_observed(
     def uniform(*shape: int) -> Tensor:
         return torch.rand(shape, generator=generator, device=device)
 
-    share = uniform(n, *ones) * (uniform(n, *ones) >= NOTHING_OBSERVED_SHARE)
+    share, nothing = uniform(n, *ones), uniform(n, *ones) < NOTHING_OBSERVED_SHARE
     place = uniform(*shape)
     if directions is not None:
         # The angle of each gene with a direction drawn at random: uniform for each gene, alike for genes that are.
@@ -75,9 +75,10 @@ def draw_observed(
     observed = place < share
     if groups is not None:
         hidden = groups[torch.randint(len(groups), (n,), generator=generator, device=device)]
-        observed = torch.where(uniform(n, 1) < GROUP_SHARE, ~hidden, observed)
+        tells = True if missing is None else (hidden & ~missing).any(1, keepdim=True)  # not if the cell lacks it anyway
+        observed = torch.where(tells & (uniform(n, 1) < GROUP_SHARE), ~hidden, observed)
     if missing is not None:
         other = missing[torch.randperm(n, generator=generator, device=device)]
         tells = (other & ~missing).any(1, keepdim=True)  # of a cell that has all the other has, nothing would be hidden
         observed = torch.where(tells & (uniform(n, 1) < BORROWED_SHARE), ~other, observed)
-    return observed
+    return observed & ~nothing

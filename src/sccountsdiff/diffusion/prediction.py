@@ -13,6 +13,10 @@ OBSERVED, NOISED, MISSING = 1.0, 0.0, -1.0
 """Status of an entry as the network sees it: given as it is, noised to level p(t), or not there at all."""
 
 
+MOST_MOVED, N_HALVINGS = 8.0, 24
+"""Furthest that the logarithm of a mean is moved, and halvings of that interval: to within 1e-6."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The law of the remaining counts ``y = x_0 - x_t`` given the noised state, entry by entry.
@@ -114,6 +118,8 @@ class MixturePrediction(Prediction):
     def of(cls, log_weights: Iterable[Tensor], components: Iterable[Prediction]) -> Self:
         """The mixture of these laws; weights of an entry sum to 1."""
         log_weights, components = tuple(log_weights), tuple(components)
+        if len({law.log_dispersion is None for law in components}) > 1:
+            raise ValueError("Either all laws of a mixture have a dispersion, or none has.")
         terms = [weight + law.log_mean for weight, law in zip(log_weights, components, strict=True)]
         return cls(torch.logsumexp(torch.stack(terms), dim=0), None, log_weights, components)
 
@@ -209,9 +215,18 @@ class HurdlePrediction(Prediction):
         return self.log_lift.exp() * self.law.any_of(share)
 
     def moved_to(self, log_mean: Tensor) -> Self:
-        """See :meth:`Prediction.moved_to`: the law behind it moves, and zeros keep their additional odds."""
+        """See :meth:`Prediction.moved_to`: the law behind it moves, and zeros keep their additional odds.
+
+        Of the truncated law, the mean is at least 1, and it does not move below.
+        """
         assert self.law is not None and self.log_zero_odds is not None
-        return self.of(self.law.moved_to(self.law.log_mean + log_mean - self.log_mean), self.log_zero_odds)
+        # The mean grows with that of the law behind it, but more slowly; halving finds where it is what is asked for.
+        low, high = self.law.log_mean - MOST_MOVED, self.law.log_mean + MOST_MOVED
+        for _ in range(N_HALVINGS):
+            middle = (low + high) / 2
+            is_above = self.of(self.law.moved_to(middle), self.log_zero_odds).log_mean > log_mean
+            low, high = torch.where(is_above, low, middle), torch.where(is_above, middle, high)
+        return self.of(self.law.moved_to((low + high) / 2), self.log_zero_odds)
 
 
 class Denoiser(Protocol):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from lightning.pytorch import Trainer as LightningTrainer
@@ -80,7 +81,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         ``observed_training=False``.
     gene_groups
         Column of ``var`` with the group of each gene, such as its modality. Training hides whole groups at times, so
-        that one that a cell lacks can be imputed. Without such a column all genes are one group.
+        that one that a cell lacks can be imputed. Default: ``"feature_types"`` if there is such a column.
     n_hidden, n_layers, dropout_rate
         Of the backbone; ``None`` leaves its own default.
     **backbone_kwargs
@@ -115,7 +116,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         observed_training: bool = True,
         p_uncond: float = 0.2,
         n_factors: int | None = None,
-        gene_groups: str = "feature_types",
+        gene_groups: str | None = None,
         n_hidden: int | None = None,
         n_layers: int | None = None,
         dropout_rate: float | None = None,
@@ -144,7 +145,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         # Loading fills these in from the saved state.
         means, largest = np.ones(n_genes), np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
-        groups = np.zeros(n_genes)
+        groups = None  # of use in training only
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
             self._check_unchanged()
@@ -152,8 +153,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             matrix = self._open_counts(cells.adata)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means, largest = summary.gene_means(zeros_missing), summary.largest
-            if gene_groups in cells.adata.var:
-                groups = cells.adata.var[gene_groups].astype(str).factorize()[0]
+            groups = _groups_of_genes(cells.adata.var, gene_groups)
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
             location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
@@ -305,7 +305,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             batch_size=batch_size,
             early_stopping=early_stopping and can_validate,
             early_stopping_monitor="validation_loss",
-            early_stopping_patience=math.ceil(patience / trainer_kwargs.get("check_val_every_n_epoch", 1)),
+            early_stopping_patience=math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1)),
             # The same cells on every process, whether or not a seed was set.
             datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
             gradient_clip_val=gradient_clip_val,
@@ -401,6 +401,14 @@ def _name(part: object) -> str:
 def _refuse_other_types(adata: object) -> None:
     if not isinstance(adata, AnnData | MuData | None):
         raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
+
+
+def _groups_of_genes(var: pd.DataFrame, column: str | None) -> np.ndarray | None:
+    """Number of the group of each gene; ``None`` if there are no groups."""
+    if column is not None and column not in var:
+        raise KeyError(f"gene_groups: {column!r} is not a column of adata.var; found {list(var.columns)}.")
+    column = "feature_types" if column is None else column
+    return var[column].astype(str).factorize()[0] if column in var else None
 
 
 def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: bool) -> int:

@@ -95,7 +95,9 @@ class CountsDenoiser(nn.Module):
             return None
         log_means = self.gene_means.log()
         level = (log_means - log_means.mean()) / log_means.std(correction=0).clamp_min(1e-3)
-        return F.normalize(torch.cat([F.normalize(self.factors.loadings), level[:, None]], dim=1))
+        directions = torch.cat([F.normalize(self.factors.loadings), level[:, None]], dim=1)
+        directions[:, -1] += (directions == 0).all(1)  # a gene without loadings and with the mean level has one too
+        return F.normalize(directions)
 
     def forward(
         self,
@@ -143,7 +145,7 @@ class CountsDenoiser(nn.Module):
 
     @torch.no_grad()
     def fit(self, counts: Tensor, missing: Tensor, at_random: bool = True) -> None:
-        """Fit what is not trained, gene means and factors, to counts (cells, genes), 0 where ``missing``.
+        """Fit what is not trained, gene means and factors, to counts (cells, genes), 0 where ``missing``; once.
 
         Gene means are left alone where entries are not missing ``at_random`` but because of what their counts are.
         """
@@ -171,16 +173,19 @@ class CountsDenoiser(nn.Module):
         return offset, torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset, kept.log()], dim=1)
 
 
-def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 20) -> Tensor:
+def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 1000) -> Tensor:
     """By what to multiply gene means where genes were observed in cells that are deeper, or shallower, than others.
 
     Depths and means explain each other: a depth is a cell's total over what the means add up to in its observed genes, and
-    a mean is that of counts over depths (the likeliest ones of Poisson counts; alternated until they agree).
+    a mean is that of counts over depths (the likeliest ones of Poisson counts; alternated until they agree). The mean depth
+    is 1. Where no gene is observed in cells of both kinds, how deep one is relative to the other cannot be known.
     """
     total, n_observed = counts.sum(1, keepdim=True), observed.sum(0).clamp_min(1)
     change = torch.ones_like(gene_means)
     for _ in range(n_rounds):
-        depth = (total + DEPTH_PSEUDO_COUNT) / (observed @ (gene_means * change)[:, None] + DEPTH_PSEUDO_COUNT)
-        change = n_observed / (observed * depth).sum(0).clamp_min(1e-6)
-        change = change / (change * gene_means).sum() * gene_means.sum()  # depths are relative to those of a mean cell
+        depth = total / (observed @ (gene_means * change)[:, None]).clamp_min(1e-6)
+        depth = depth / depth.mean().clamp_min(1e-6)
+        before, change = change, n_observed / (observed * depth).sum(0).clamp_min(1e-6)
+        if bool((change / before - 1).abs().max() < 1e-4):
+            break
     return change

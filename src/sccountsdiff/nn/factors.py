@@ -55,7 +55,7 @@ def factor_posterior(residuals: Tensor, observed: Tensor, loadings: Tensor, nois
     precision = torch.zeros(len(observed), n_factors, n_factors, dtype=lower.dtype, device=lower.device)
     precision[:, rows, columns] = lower
     precision.diagonal(dim1=1, dim2=2).add_(1)
-    root = torch.linalg.cholesky(precision)  # only the lower half is read
+    root, _ = torch.linalg.cholesky_ex(precision)  # only the lower half is read; positive definite, so nothing to check
     projected = residuals @ scaled
     if len(root) == 1:
         return torch.cholesky_solve(projected.T, root[0]).T, root

@@ -73,6 +73,8 @@ class Head(ABC):
         How births are drawn unless the user says otherwise (:func:`~sccountsdiff.diffusion.draw_births`).
     scales_by_depth
         Whether counts are scaled by the depth of the cell before the network sees them.
+    thins_cells
+        Whether to train on cells that were thinned as a whole too: they must follow the same law, at a lower depth.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class Head(ABC):
     n_outputs: int = 1
     rounding: ClassVar[str] = "random"
     scales_by_depth: ClassVar[bool] = True
+    thins_cells: ClassVar[bool] = True
 
     @abstractmethod
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
@@ -228,6 +231,7 @@ class Softplus(Head):
     """
 
     scales_by_depth = False
+    thins_cells = False
 
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The expected counts, with no law around them."""

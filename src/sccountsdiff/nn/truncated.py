@@ -28,6 +28,7 @@ class TruncatedNegativeBinomial(Head):
 
     n_outputs = 3
     rounding = "hurdle"
+    thins_cells = False  # which makes zeros
 
     def predict(self, outputs: Tensor, given: HeadInput) -> HurdlePrediction:
         """The negative binomial's posterior, with other odds of a zero where no count is seen."""
@@ -55,6 +56,7 @@ class TruncatedGammaMixture(GammaMixture):
     """
 
     rounding = "hurdle"
+    thins_cells = False
 
     def __init__(self, n_components: int = 3):
         super().__init__(n_components)

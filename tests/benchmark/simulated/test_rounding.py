@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sccountsdiff.benchmark.simulated import rounding_study
-from sccountsdiff.benchmark.simulated.rounding import REGIMES, ROUNDINGS, Regime, sample_rounded
+from sccountsdiff.benchmark.simulated.rounding import REGIMES, STUDIED, Regime, sample_rounded
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_more_steps_bring_random_rounding_closer(study):
 
 def test_table_says_what_the_samples_are(study):
     table, samples = study
-    assert len(table) == len(samples) == len(REGIMES) * 2 * len(ROUNDINGS)
+    assert len(table) == len(samples) == len(REGIMES) * 2 * len(STUDIED)
     for row in table.itertuples():
         drawn = samples[row.regime, row.n_steps, row.rounding]
         assert (drawn >= 0).all() and (drawn == np.round(drawn)).all()
