@@ -180,12 +180,48 @@ class TestTiers:
         """Ours is better by one metric, and worse by another, on each of two data sets."""
         assert tiers.tables(tmp_path) is None
         rows = [("countsdiff_mean", "rmse", 1.0), ("countsdiff", "rmse", 3.0), ("scvi(n_latent=30)", "rmse", 2.0)]
-        rows += [("countsdiff", "mmd", 0.5), ("scvi(n_latent=30)", "mmd", 0.6), ("scvi_draw", "mmd", 0.4)]
+        rows += [
+            ("countsdiff_log_mean", "rmse", 1.1),
+            ("countsdiff", "mmd", 0.5),
+            ("scvi(n_latent=30)", "mmd", 0.6),
+            ("scvi_draw", "mmd", 0.4),
+        ]
         fixed = {"protocol": "all", "missingness": "mcar", "group": "naive", "n_samples": 1, "seed": 10, "se": 0.01}
         for name in ("a", "b"):
             table = pd.DataFrame(rows, columns=["method", "metric", "value"]).assign(dataset=name, **fixed)
             table.to_csv(tmp_path / f"tier1_{name}.csv", index=False)
         return tiers.comparisons(tiers.tables(tmp_path))
+
+    def test_tables_of_values_have_the_best_answer_of_each_method(self, results, tmp_path):
+        lines = tiers.values(tiers.tables(tmp_path)).splitlines()
+        at = lines.index("| rmse | a | b |")
+        assert lines[at + 2 : at + 4] == ["| `countsdiff` | **1** | **1** |", "| `scvi` | 2 | 2 |"]
+        at = lines.index("| mmd | a | b |")
+        assert lines[at + 2 : at + 4] == ["| `scvi` | **0.4** | **0.4** |", "| `countsdiff` | 0.5 | 0.5 |"]
+
+    def test_what_ran_is_counted_by_seeds_and_failures_are_not(self, results, tmp_path):
+        table = tiers.tables(tmp_path)
+        failed = table.iloc[:1].assign(method="dca", metric=None, value=None)
+        lines = tiers.runs(pd.concat([table, failed])).splitlines()
+        assert lines == [
+            "| seeds | a | b |",
+            "|---|---|---|",
+            "| `countsdiff` | 1 + 0 | 1 + 0 |",
+            "| `scvi` | 1 + 0 | 1 + 0 |",
+        ]
+
+    def test_blocks_are_means_over_seeds(self, tmp_path):
+        assert tiers.blocks(tmp_path) is None
+        rows = [
+            ["peaks", seed, "knn_mean", metric, value + seed]
+            for metric, value in {"rmse": 2, "ratio_of_sums": 0, "spearman_per_gene": 0}.items()
+            for seed in (0, 2)
+        ]
+        rows += [["peaks", 0, "countsdiff", "coverage_90", 0.9]]
+        pd.DataFrame(rows, columns=["block", "seed", "method", "metric", "value"]).to_csv(
+            tmp_path / "blocks.csv", index=False
+        )
+        assert "| peaks (2 seeds) | `knn_mean` | 3 | 1 | 1 |  |" in tiers.blocks(tmp_path).splitlines()
 
     def test_counts_are_by_method_and_kind_of_metric(self, results):
         lines = tiers.counts(results).splitlines()
