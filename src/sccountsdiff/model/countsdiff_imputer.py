@@ -210,8 +210,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
 
     def _fit_to_some_cells(self, cells: CellTables, matrix: CountMatrix, at_random: bool) -> None:
         """Fit what is not trained to as many cells, spread over all of them, as make a matrix of moderate size."""
-        covariates = {"categories": self.categories, "continuous_keys": self.continuous_keys}
-        source = make_source(cells, matrix, self.gene_names, **covariates)
+        source = make_source(
+            cells, matrix, self.gene_names, categories=self.categories, continuous_keys=self.continuous_keys
+        )
         n = min(source.n_cells, max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
         rows = np.unique(np.linspace(0, source.n_cells - 1, n).astype(int))
         some = self.module.read(source.read(rows)[1])
