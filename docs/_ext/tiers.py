@@ -138,3 +138,44 @@ def blocks(folder: Path = RESULTS) -> str | None:
         cells = ["" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns]
         lines.append(f"| {block} ({seeds[block]} seeds) | `{method}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
+
+
+ABLATED = {
+    "RMSE": ("countsdiff_mean 1", "rmse", ".4g"),
+    "Poisson loss": ("countsdiff_mean 1", "poisson_loss", ".4f"),
+    "Spearman": ("countsdiff_mean 1", "spearman", ".4f"),
+    "energy distance": ("countsdiff 1", "energy_distance", ".4f"),
+    "CRPS": ("countsdiff 5", "crps", ".4f"),
+    "PIT": ("countsdiff 5", "pit_ks", ".4f"),
+}
+"""Columns of the ablation: answer, metric and format."""
+
+
+def ablation(folder: Path = RESULTS) -> str | None:
+    """The default model with one part changed, half of all entries hidden; means over seeds. ``None`` without results."""
+    path = folder / "ablation.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    table = table[table["missingness"] == "mcar"]
+    means = table.groupby(["data", "variant", "answer", "metric"], sort=False)["value"].mean()
+    lines = ["| data | model | " + " | ".join(ABLATED) + " |", "|---" * (len(ABLATED) + 2) + "|"]
+    for data, variant in table[["data", "variant"]].drop_duplicates().itertuples(index=False):
+        cells = [format(means[data, variant, answer, metric], spec) for answer, metric, spec in ABLATED.values()]
+        lines.append(f"| {data} | {variant} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def largest_draws(folder: Path = RESULTS) -> str | None:
+    """How far the largest draws go beyond the counts of their gene in training; ``None`` without results."""
+    path = folder / "largest_draws.csv"
+    if not path.exists():
+        return None
+    lines = [
+        "| data | draws | largest count in training | largest draw | largest true count | draws above three times |"
+    ]
+    lines.append("|---" * 6 + "|")
+    for row in pd.read_csv(path).itertuples():
+        ratios = f"{row.largest_ratio:.2f} x | {row.true_largest_ratio:.2f} x"
+        lines.append(f"| {row.data} | {row.draws:,} | {row.largest_count:,} | {ratios} | {row.above_three_times} |")
+    return "\n".join([*lines, ""])

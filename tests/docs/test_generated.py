@@ -210,6 +210,13 @@ class TestTiers:
             "| `scvi` | 1 + 0 | 1 + 0 |",
         ]
 
+    @pytest.mark.parametrize("name", ["blocks", "ablation", "largest_draws"])
+    def test_other_tables_are_made_of_saved_results(self, name, tmp_path):
+        assert getattr(tiers, name)(tmp_path) is None
+        if (RESULTS / f"{name}.csv").exists():
+            lines = getattr(tiers, name)().splitlines()
+            assert len(lines) > 2 and len({line.count("|") for line in lines}) == 1
+
     def test_blocks_are_means_over_seeds(self, tmp_path):
         assert tiers.blocks(tmp_path) is None
         rows = [
