@@ -367,7 +367,7 @@ class Panel(Missingness):
 @register_missingness("panel_correlated")
 @dataclass(frozen=True)
 class CorrelatedPanel(Panel):
-    """:class:`Panel` of genes that go together: ``by="correlation"`` is the default.
+    """:class:`~sccountsdiff.benchmark.missingness.Panel` of genes that go together: ``by="correlation"`` is the default.
 
     Examples
     --------

@@ -170,9 +170,9 @@ class GaussianRegression(Baseline):
 
 @register_baseline("gaussian_regression_draw", draws=False)
 class GaussianRegressionDraw(GaussianRegression):
-    """One draw of :class:`GaussianRegression` instead of the expectation, to be compared with those of generative methods.
+    """One draw of :class:`~sccountsdiff.benchmark.baselines.GaussianRegression` instead of the expectation, to be compared with those of generative methods.
 
-    Settings are those of :class:`GaussianRegression`.
+    Settings are those of :class:`~sccountsdiff.benchmark.baselines.GaussianRegression`.
 
     Examples
     --------

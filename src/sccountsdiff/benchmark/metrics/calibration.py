@@ -92,7 +92,7 @@ def pit_ks(
 
 @register_metric("pit_ks_thirds", direction="lower", group="calibration")
 def pit_ks_thirds(truth: np.ndarray, draws: np.ndarray, sites: np.ndarray, *, seed: int = 0) -> float:
-    """Largest :func:`pit_ks` of three thirds of the genes: those with low, middling and high means.
+    """Largest :func:`~sccountsdiff.benchmark.metrics.pit_ks` of three thirds of the genes: those with low, middling and high means.
 
     Draws that are too wide for low genes and too narrow for high ones can look calibrated overall. The means are those of
     the hidden counts, so that thirds hold for any choice of cells; genes that are never hidden do not count.
