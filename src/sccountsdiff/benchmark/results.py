@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
+from sccountsdiff.files import replacing
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -157,10 +157,8 @@ class ResultStore:
         key = _key(configuration)
         self._memory[key] = rows
         if self.folder is not None:
-            target = self.folder / f"{key}.json"
-            partial = target.with_suffix(f".{os.getpid()}.partial")
-            partial.write_text(json.dumps({"configuration": configuration, "rows": rows}, default=repr, indent=1))
-            partial.replace(target)
+            with replacing(self.folder / f"{key}.json") as beside:
+                beside.write_text(json.dumps({"configuration": configuration, "rows": rows}, default=repr, indent=1))
 
 
 def _key(configuration: dict) -> str:
