@@ -186,6 +186,26 @@ def ablation(folder: Path = RESULTS) -> str | None:
     return "\n".join([*lines, ""])
 
 
+def averaging(folder: Path = RESULTS) -> str | None:
+    """Errors of draws that are averaged, relative to those of one pass; means over seeds. ``None`` without results."""
+    path = folder / "averaging.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    table = table.pivot_table(index=["data", "seed", "answer"], columns="metric", values="value", sort=False)
+    first = table.index.get_level_values("answer")[0]
+    relative = (table / table.xs(first, level="answer")).groupby(["answer", "data"], sort=False).mean()
+    datasets = relative.index.unique("data")
+    headings = [f"RMSE, {NAMES.get(name, name)}" for name in datasets]
+    lines = ["| answer | " + " | ".join([*headings, "time"]) + " |", "|---" * (len(headings) + 2) + "|"]
+    for answer in relative.index.unique("answer"):
+        cells = [f"{relative.loc[(answer, name), 'rmse']:.3f}" for name in datasets]
+        cells.append(f"{relative.loc[answer, 'cpu_seconds'].mean():.0f} x")
+        lines.append(f"| {answer} | " + " | ".join(cells) + " |")
+    n_seeds = table.index.unique("seed").size
+    return "\n".join([*lines, "", f"*Means over {n_seeds} seeds.*" if n_seeds > 1 else "*One seed.*", ""])
+
+
 def largest_draws(folder: Path = RESULTS) -> str | None:
     """How far the largest draws go beyond the counts of their gene in training; ``None`` without results."""
     path = folder / "largest_draws.csv"

@@ -69,6 +69,21 @@ def check_can_write(path: str | Path) -> None:
         probe.unlink(missing_ok=True)
 
 
+def available_memory() -> int | None:
+    """Bytes of memory that are free; ``None`` where the system does not say.
+
+    Examples
+    --------
+    >>> free = available_memory()
+    >>> free is None or free > 0
+    True
+    """
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def _flush(path: Path) -> None:
     """Have the disk hold what was written: a name that points to nothing after a power cut helps nobody."""
     if path.is_dir() and os.name == "nt":

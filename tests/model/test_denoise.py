@@ -99,3 +99,34 @@ class TestDenoise:
         gene_mean = np.nanmean(new.adata.X, axis=0, keepdims=True)
         gain = np.where(missing, np.abs(2 * gene_mean - 2 * new.rates) - np.abs(deeper - 2 * new.rates), 0).sum(1)
         assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(200)
+
+
+class TestTargetSum:
+    def test_every_cell_has_the_total(self, trained, query):
+        totals = np.asarray(query.X.sum(1)).ravel()
+        target = float(np.median(totals))
+        result = trained.denoise(query, target_sum=target, silent=True)
+        np.testing.assert_allclose(result.sum(1), target, rtol=1e-4)
+        deep = totals >= target  # these are only scaled
+        counts = query.X.toarray()[deep]
+        np.testing.assert_allclose(result[deep], counts * (target / totals[deep])[:, None], rtol=1e-4)
+
+    def test_is_depth_for_cells_of_one_total(self, trained, query):
+        cell = query[[0] * 3].copy()
+        cell.obs_names_make_unique()
+        total = float(cell.X[0].sum())
+        by_depth = trained.denoise(cell, depth=3, silent=True)
+        by_total = trained.denoise(cell, target_sum=3 * total, silent=True)
+        np.testing.assert_allclose(by_total, by_depth * (3 * total / by_depth.sum(1, keepdims=True)), rtol=1e-4)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"target_sum": 0}, "`target_sum` must be a finite number above 0"),
+            ({"target_sum": 10, "depth": 2}, "`depth` and `target_sum` both say"),
+            ({"target_sum": 10, "unseen": True}, "`target_sum` scales expected counts"),
+        ],
+    )
+    def test_refusals(self, trained, query, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            trained.denoise(query, **arguments)

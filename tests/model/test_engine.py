@@ -52,8 +52,8 @@ class TestFill:
         np.testing.assert_array_equal(np.concatenate([block.counts for block in blocks]), query.X.toarray())
         np.testing.assert_array_equal(np.concatenate([block.sites for block in blocks]), sites)
         for block in blocks:
-            assert block.draws.shape == (2, block.sites.sum())
-            assert (block.draws == np.rint(block.draws)).all()
+            assert block.values.shape == (2, block.sites.sum())
+            assert (block.values == np.rint(block.values)).all()
 
     @pytest.mark.parametrize("n_folds", [1, 3])
     @pytest.mark.parametrize("rows", [range(16, 32), [*range(32, 48), *range(16)], range(48, 50)], ids=str)
@@ -62,11 +62,11 @@ class TestFill:
         for block, number in zip(
             filled(np.sort(rows), n_folds=n_folds), sorted({row // 16 for row in rows}), strict=True
         ):
-            np.testing.assert_array_equal(block.draws, everything[number].draws)
+            np.testing.assert_array_equal(block.values, everything[number].values)
 
     def test_nothing_to_fill_in(self, filled):
         for block in filled(choose=lambda rows, counts, missing: np.zeros(missing.shape, dtype=bool)):
-            assert block.draws.shape == (2, 0)
+            assert block.values.shape == (2, 0)
 
     def test_every_entry_is_drawn_once_over_the_folds(self, filled, spy):
         filled(choose=every_entry, n_folds=4, n_samples=1, batch_size=50)

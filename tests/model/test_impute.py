@@ -43,7 +43,7 @@ class TestObservedCounts:
         np.testing.assert_array_equal(dense(one)[~kept], counts[~kept])
         # a mean needs fractions, so integers come back as floats that hold each of them
         mean = dense(impute(query, sites=kept))
-        assert mean.dtype == (dtype if dtype == "float32" else "float64")
+        assert mean.dtype == "float64"  # single precision would not hold the largest of them
         assert [int(x) for x in mean[~kept]] == [int(x) for x in counts[~kept]]
         draws = impute(query, sites=kept, return_mean=False)
         assert draws.dtype == dtype
@@ -164,8 +164,8 @@ class TestOnePassMean:
     def test_is_deterministic(self, model, sites):
         first = model.impute(sites=sites, silent=True, seed=0, **MEAN).toarray()
         np.testing.assert_array_equal(first, model.impute(sites=sites, silent=True, seed=1, **MEAN).toarray())
-        assert set(model.adata.layers) == {"imputed"}  # no spread
-        assert model.adata.uns["sccountsdiff"]["imputed"]["n_samples"] == 1
+        assert set(model.adata.layers) == {"imputed", "imputed_sd"}
+        assert model.adata.uns["sccountsdiff"]["imputed"]["n_samples"] == 0
 
     def test_is_what_draws_average_to(self, impute, query, sites):
         mean = impute(query, sites=sites, **MEAN).toarray()[sites]
@@ -189,6 +189,61 @@ class TestOnePassMean:
         assert all_draws.shape == (3, *query.shape)  # all the same
         for draw in all_draws:
             np.testing.assert_allclose(draw, expected, rtol=1e-6)
+
+
+class TestDefault:
+    """Unless draws are asked for, the average over all of them comes from one pass, in closed form."""
+
+    def test_is_the_one_pass_mean(self, trained, query, sites, spy):
+        kwargs = {"sites": sites, "silent": True, "key_added": None}
+        default = trained.impute(query, **kwargs).toarray()
+        n_calls = len(spy)
+        for options in ({"n_samples": 0}, MEAN):
+            np.testing.assert_array_equal(trained.impute(query, **options, **kwargs).toarray(), default)
+        assert n_calls == 1, "one chain, of one step"
+
+    def test_spread_is_that_of_draws(self, trained, query, sites, dense):
+        trained.impute(query, sites=sites, quantiles=[0.05, 0.5, 0.95], silent=True)
+        mean, sd = (dense(query.layers[key])[sites] for key in ("imputed", "imputed_sd"))
+        assert (dense(query.layers["imputed_sd"])[~sites] == 0).all() and query.layers["imputed_sd"].dtype == "float32"
+        n = 400
+        kwargs = {"return_mean": False, "key_added": None, "silent": True, "seed": 0}
+        draws = trained.impute(query, sites=sites, n_steps=1, n_samples=n, **kwargs)[:, sites]
+        # Sums over entries, whose standard errors come from the draws, which are independent from one to the next.
+        squares = ((draws - mean) ** 2).sum(1)
+        assert abs(squares.mean() - (sd**2).sum()) < 4 * squares.std(ddof=1) / n**0.5
+        for q in (0.05, 0.5, 0.95):
+            below = (draws <= dense(query.layers[f"imputed_q{q}"])[sites]).mean(0)
+            assert (below >= q - 4 * (q * (1 - q) / n) ** 0.5).all()
+
+    def test_draws_are_made_where_they_are_asked_for(self, trained, query, sites, spy):
+        kwargs = {"sites": sites, "silent": True, "key_added": None, "batch_size": 50}
+        for options, n in (({"return_mean": False}, 5), ({"n_steps": 2}, 5), ({"n_samples": 3}, 3), ({}, 1)):
+            spy.clear()
+            trained.impute(query, **options, **kwargs)
+            assert len(spy) == n, options
+
+    def test_the_paper_s_model_averages_draws(self, simulate, train, spy):
+        model = train(simulate(20).adata, 1, model_kwargs={"observed_training": False, "head": "softplus"})
+        model.impute(n_folds=1, silent=True, batch_size=50)
+        assert len(spy) == 5
+        noted = model.adata.uns["sccountsdiff"]["imputed"]
+        assert (noted["known"], noted["final"], noted["n_samples"]) == ("noised", "sample", 5)
+        with pytest.raises(ValueError, match="`n_samples=0` needs a model that can be shown counts as they are"):
+            model.impute(n_samples=0)
+
+    def test_averages_of_draws_take_the_last_one_as_known(self, impute, query, sites, dense):
+        """The mean over chains of the last expectation: the same mean, with less noise, than that of draws."""
+        kwargs = {"sites": sites, "n_steps": 3, "n_samples": 20}
+        chains = impute(query, final="mean", return_mean=False, **kwargs)
+        np.testing.assert_allclose(dense(impute(query, **kwargs))[sites], chains.mean(0)[sites], rtol=1e-5)
+
+    def test_small_values_may_be_left_out(self, impute, query):
+        counts = query.X.toarray()
+        full = impute(query, **MEAN)
+        some = impute(query, min_value=0.5, **MEAN)
+        assert sp.issparse(some) and not sp.issparse(full)
+        np.testing.assert_array_equal(some.toarray(), np.where((counts == 0) & (full < 0.5), 0, full))
 
 
 class TestMissing:
@@ -312,9 +367,14 @@ class TestRefusals:
             ({"n_steps": 0}, "`n_steps` must be a whole number of at least 1, not 0"),
             ({"n_steps": 2.5}, "`n_steps` must be a whole number"),
             ({"n_steps": 3.0}, r"`n_steps` must be a whole number of at least 1, not 3.0 \(float\): pass an int"),
-            ({"n_samples": 0}, "`n_samples` must be a whole number of at least 1, not 0"),
-            ({"n_samples": 2.0}, "`n_samples` must be a whole number of at least 1, not 2.0"),
-            ({"n_samples": None}, "`n_samples` must be a whole number of at least 1, not None"),
+            ({"n_samples": -1}, "`n_samples` must be a whole number of at least 0, not -1"),
+            ({"n_samples": 2.0}, "`n_samples` must be a whole number of at least 0, not 2.0"),
+            ({"n_samples": 0}, "`n_samples=0` makes no draws, and `n_steps` is a setting of how they are made"),
+            (
+                {"n_samples": 0, "return_mean": False},
+                "`return_mean=False` returns draws: say with `n_samples` how many",
+            ),
+            ({"out": "result.h5ad"}, "`out` holds layers of all cells: .* name `key_added`"),
             ({"n_folds": 2.0}, "`n_folds` must be a whole number"),
             ({"batch_size": 16.0}, "`batch_size` must be a whole number"),
             ({"attrition": torch.zeros(1)}, "`attrition` has 1 rates, but the walk has 2 reverse moves"),
@@ -325,7 +385,7 @@ class TestRefusals:
             ({"attrition": 1.5}, r"`attrition` must be within \[0, 1\], not 1.5"),
             ({"attrition": -0.1}, r"`attrition` must be within \[0, 1\], not -0.1"),
             ({"known": "hidden"}, "`known` must be 'clean' or 'noised', not 'hidden'"),
-            ({"final": "median"}, "`final` must be 'sample', 'mean' or 'log_mean', not 'median'"),
+            ({"final": "median"}, "`final` must be 'sample', 'mean', 'log_mean' or None, not 'median'"),
             (
                 {"rounding": "up"},
                 "`rounding` must be 'random', 'nearest', 'poisson', 'nb', 'mixture', 'hurdle' or None, not 'up'",
@@ -339,11 +399,8 @@ class TestRefusals:
             ({"batch_size": -3}, "`batch_size` must be a whole number of at least 1, not -3"),
             ({"seed": -1}, "`seed` must be a whole number of at least 0, not -1"),
             ({"seed": 2.7}, "`seed` must be a whole number of at least 0, not 2.7"),
-            ({"quantiles": [0.5], "n_samples": 1}, "`quantiles` .* need `n_samples` above 1"),
-            (
-                {"quantiles": [0.5], **MEAN},
-                "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations",
-            ),
+            ({"quantiles": [0.5], "n_samples": 1}, "`quantiles` of draws need `n_samples` above 1"),
+            ({"quantiles": [1.0], **MEAN}, "`quantiles` must be .*, and of a predicted law between 0 and 1"),
             ({"quantiles": [1.5]}, r"`quantiles` must be within \[0, 1\]"),
             ({"quantiles": np.nan}, r"`quantiles` must be within \[0, 1\]"),
             ({"quantiles": 0.5, "key_added": None}, "`quantiles` are written to layers, but nothing is written"),

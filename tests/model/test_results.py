@@ -16,7 +16,7 @@ import sccountsdiff
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import sample
 from sccountsdiff.model.engine import fill
-from sccountsdiff.model.results import RowCollector, as_dtype, check_key, count_dtype_of, layer_summaries, with_values
+from sccountsdiff.model.results import RowCollector, as_dtype, check_key, count_dtype_of, result_layers, with_values
 
 
 def collect(matrix, is_sparse, n_rows=7, order=None):
@@ -103,17 +103,17 @@ class TestKeys:
 
 class TestSummaries:
     def test_of_one_draw_is_the_draw(self):
-        layers = layer_summaries(1, [], np.dtype("int32"), np.dtype("float64"))
+        layers = result_layers(1, [], "sample", np.dtype("int32"), np.dtype("float64"))
         assert list(layers) == [""]
-        dtype, summarise = layers[""]
+        dtype, _, summarise, _ = layers[""]
         assert dtype == "int32" and summarise(np.array([[3.0, 4.0]])).tolist() == [3, 4]
 
     def test_names_and_types_of_several(self):
-        layers = layer_summaries(4, [0.1, 0.25], np.dtype("int32"), np.dtype("float64"))
-        types = {suffix: dtype.name for suffix, (dtype, _) in layers.items()}
+        layers = result_layers(4, [0.1, 0.25], "sample", np.dtype("int32"), np.dtype("float64"))
+        types = {suffix: dtype.name for suffix, (dtype, *_) in layers.items()}
         assert types == {"": "float64", "_sd": "float32", "_q0.1": "int32", "_q0.25": "int32"}
         draws = np.array([[1.0], [2.0], [3.0], [6.0]])
-        found = {suffix: float(summarise(draws)[0]) for suffix, (_, summarise) in layers.items()}
+        found = {suffix: float(summarise(draws)[0]) for suffix, (_, _, summarise, _) in layers.items()}
         assert found == pytest.approx({"": 3.0, "_sd": np.std([1, 2, 3, 6], ddof=1), "_q0.1": 1.0, "_q0.25": 1.0})
 
     def test_summaries_are_those_of_the_draws(self, model, sites, dense):
@@ -127,7 +127,8 @@ class TestSummaries:
         # The least draw with at least that share of the seven at or below it: the first and the fourth.
         for q, rank in ((0.1, 0), (0.5, 3)):
             np.testing.assert_array_equal(dense(layers[f"d_q{q}"]), np.sort(draws, axis=0)[rank])
-        np.testing.assert_array_equal(dense(model.impute(key_added=None, **kwargs)), dense(layers["d"]))
+        averaged = model.impute(key_added=None, final="sample", **kwargs)
+        np.testing.assert_array_equal(dense(averaged), dense(layers["d"]))
 
     @pytest.mark.parametrize("dtype", ["int64", "float32"])
     def test_quantiles_of_an_even_number_of_draws_are_counts(self, trained, query, sites, dense, dtype):
@@ -159,8 +160,8 @@ class TestSummaries:
     def test_a_quantile_is_the_least_draw_with_enough_of_them_at_or_below_it(self):
         draws = np.random.default_rng(0).permutation(np.arange(1, 101))[:, None]
         levels = [percent / 100 for percent in range(1, 101)]
-        layers = layer_summaries(100, [0.0, 0.071, *levels], np.dtype("int64"), np.dtype("float64"))
-        quantile = lambda q: layers[f"_q{q:g}"][1](draws)
+        layers = result_layers(100, [0.0, 0.071, *levels], "sample", np.dtype("int64"), np.dtype("float64"))
+        quantile = lambda q: layers[f"_q{q:g}"].of_draws(draws)
         for percent, level in enumerate(levels, start=1):
             assert quantile(level) == [percent], "of a hundred draws"
         assert quantile(0.0) == [1] and quantile(0.071) == [8]
@@ -175,7 +176,7 @@ class TestSummaries:
         assert len(added) == (0 if "return_mean" in kwargs else 1), "one block of the mean, none of the deviation"
 
     def test_draws_that_do_not_fit_into_the_type_of_the_counts(self, impute, query, sites, monkeypatch):
-        larger = lambda *a, **k: ((counts, sites, draws + 2.0**31) for counts, sites, draws in fill(*a, **k))
+        larger = lambda *a, **k: (block._replace(values=block.values + 2.0**31) for block in fill(*a, **k))
         monkeypatch.setattr("sccountsdiff.model.impute.fill", larger)
         for dtype in ("float32", "int64"):
             query.X = query.X.astype(dtype)
@@ -205,13 +206,14 @@ class TestWhatIsWritten:
         noted = model.adata.uns["sccountsdiff"]
         assert noted["earlier"] == {"seed": 1}
         assert noted["imputed"] == {
+            "what": "sites",
             "n_samples": 2,
             "n_steps": 2,
             "known": "clean",
             "guidance": 1.0,
             "attrition": "Rescale(eta=0.005)",
             "rounding": "nb",
-            "final": "sample",
+            "final": "mean",
             "jump_length": 1,
             "n_resamples": 1,
             "n_folds": 1,

@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 import sccountsdiff.data.source
+from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import NOISED, OBSERVED
-from sccountsdiff.model.sites import missing_entries, named_sites, zeros
+from sccountsdiff.model.sites import missing_entries, named_sites, only, zeros
 
 QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
 MEAN = {"n_steps": 1, "final": "mean"}
@@ -27,10 +28,14 @@ class TestDefaults:
         nothing = np.zeros_like(self.missing)
         np.testing.assert_array_equal(zeros(self.rows, self.counts, nothing), [[True, False], [False, True]])
 
-    def test_zeros_are_not_filled_in_where_counts_went_missing(self):
-        assert self.missing.any()
-        with pytest.raises(ValueError, match="went missing after it was set up"):
-            zeros(self.rows, self.counts, self.missing)
+    def test_what_is_missing_is_filled_in_with_the_zeros(self):
+        np.testing.assert_array_equal(zeros(self.rows, self.counts, self.missing), [[True, True], [True, True]])
+
+    def test_some_genes_only(self):
+        for choose in (missing_entries, zeros):
+            everything = choose(self.rows, self.counts, self.missing)
+            some = only(np.array([1]), choose)(self.rows, self.counts, self.missing)
+            np.testing.assert_array_equal(some, everything & [False, True])
 
 
 class TestNamedSites:
@@ -105,10 +110,10 @@ class TestUnknownGenes:
         )
         result = trained.impute(more, **QUICK, n_folds=2)
         assert (result[:, -1] == 0).all()
-        np.testing.assert_array_equal(result[:, :-1], trained.impute(query, **QUICK, n_folds=2).toarray())
+        np.testing.assert_array_equal(result[:, :-1], dense(trained.impute(query, **QUICK, n_folds=2)))
 
-    def test_genes_that_the_model_does_not_know_may_be_missing(self, impute, query):
-        expected = impute(query, **MEAN).toarray()
+    def test_genes_that_the_model_does_not_know_may_be_missing(self, impute, query, dense):
+        expected = dense(impute(query, **MEAN))
         more = ad.AnnData(
             np.column_stack([np.full(50, np.nan), query.X.toarray()]),
             obs=query.obs,
@@ -122,7 +127,7 @@ class TestUnknownGenes:
 class TestZeros:
     def test_every_zero_is_filled_and_nothing_else(self, impute, query):
         counts = query.X.toarray()
-        result = impute(query, **MEAN).toarray()
+        result = impute(query, **MEAN)  # dense: CSR would be larger
         assert (result[counts == 0] > 0).all()  # an expectation is never 0
         np.testing.assert_array_equal(result[counts > 0], counts[counts > 0])
 
@@ -139,22 +144,53 @@ class TestZeros:
 
     def test_one_pass_mean_does_not_depend_on_where_the_zeros_are_marked(self, impute, query):
         is_zero = query.X.toarray() == 0
-        np.testing.assert_array_equal(
-            impute(query, n_folds=1, **MEAN).toarray(), impute(query, sites=is_zero, **MEAN).toarray()
-        )
+        np.testing.assert_array_equal(impute(query, n_folds=1, **MEAN), impute(query, sites=is_zero, **MEAN).toarray())
 
 
 class TestMissing:
-    def test_a_missing_entry_anywhere_leaves_zeros_alone(self, impute, query):
-        """What becomes of a cell does not depend on which others are asked for."""
+    def test_the_model_settles_it_and_not_the_query(self, impute, masked, query, caplog):
+        """What is filled in never depends on what a query happens to contain."""
         counts = query.X.toarray()
         counts[49, 3] = np.nan
         query.X = counts
-        np.testing.assert_array_equal(impute(query, range(16)), counts[:16])
-        np.testing.assert_array_equal(impute(query)[:16], counts[:16])
+        is_filled = impute(query, what="zeros", **MEAN) != counts
+        np.testing.assert_array_equal(impute(query, **MEAN) != counts, is_filled)
+        np.testing.assert_array_equal(is_filled, ~(counts > 0))
+        np.testing.assert_array_equal(impute(query, what="missing", **MEAN) != counts, np.isnan(counts))
+
+        model, _, _ = masked
+        complete = model.adata.copy()
+        complete.X, complete.layers["seen"] = np.nan_to_num(complete.X), np.ones(complete.shape, dtype=bool)
+        with caplog.at_level("INFO", logger="sccountsdiff"):
+            np.testing.assert_array_equal(model.impute(complete, silent=True, key_added=None), complete.X)
+        assert "Nothing is missing: adata comes back as it is" in caplog.text
+        filled = model.impute(complete, what="zeros", silent=True, key_added=None)
+        np.testing.assert_array_equal(filled != complete.X, complete.X == 0)
+
+    def test_it_is_saved_with_the_model(self, masked, trained, tmp_path):
+        for model, what in ((masked[0], "missing"), (trained, "zeros")):
+            model.save(tmp_path / what)
+            assert CountsDiffImputer.load(tmp_path / what, adata=False).fills_in_ == what
+
+    def test_sites_and_what_are_refused_together(self, impute, query, sites):
+        with pytest.raises(ValueError, match="`what` and `sites` both say what to fill in"):
+            impute(query, what="zeros", sites=sites)
+        with pytest.raises(ValueError, match="`what` must be 'missing', 'zeros' or None, not 'nothing'"):
+            impute(query, what="nothing")
+
+    def test_only_the_genes_that_are_named(self, impute, query, sites):
+        some = query.var_names[[2, 7]]
+        filled = impute(query, genes=list(some), **MEAN).toarray() != query.X.toarray()
+        np.testing.assert_array_equal(filled.any(0), query.var_names.isin(some))
+        everything = impute(query, **MEAN)
+        at_sites = impute(query, sites=sites, genes=list(some), **MEAN).toarray() != query.X.toarray()
+        np.testing.assert_array_equal(at_sites, sites & query.var_names.isin(some))
+        assert everything.shape == query.shape
+        with pytest.raises(KeyError, match="genes: the model has no gene 'nope'"):
+            impute(query, genes=["nope"])
 
     @pytest.mark.parametrize("what", ["counts", "mask"])
-    def test_one_among_the_cells_asked_for_settles_it(self, masked, monkeypatch, what):
+    def test_only_the_cells_that_are_asked_for_are_read(self, masked, monkeypatch, what):
         model, _, _ = masked
         other = model.adata.copy()
         if what == "mask":

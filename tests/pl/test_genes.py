@@ -83,7 +83,7 @@ def test_what_is_lacking_is_named():
     with pytest.raises(KeyError, match="'counts' is not in adata.layers"):
         pl.gene_pair(adata, "x", "y", layer="counts")
     del adata.layers["imputed_sd"]
-    with pytest.raises(KeyError, match="`n_samples` is above 1"):
+    with pytest.raises(KeyError, match="unless `n_samples` is 1"):
         pl.gene_pair(adata, "x", "y")
 
 

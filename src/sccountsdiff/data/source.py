@@ -206,6 +206,11 @@ class CellSource:
             tensors[OBSERVED_KEY] = torch.from_numpy(self.select(dense(mask)).astype(np.float32))
         return counts, tensors
 
+    def largest(self, rows: np.ndarray) -> float:
+        """The largest count of these cells, of all genes of the data."""
+        blocks = iter_some_rows(self.counts, rows)
+        return max((float(np.nanmax(values_of(block), initial=0)) for _, block in blocks), default=0.0)
+
     def any_missing(self, rows: np.ndarray) -> bool:
         """Whether an entry of the model's genes is missing in these cells; what other genes hold does not matter."""
         if self.counts.dtype.kind == "f":

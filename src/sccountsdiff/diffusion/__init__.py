@@ -7,6 +7,7 @@ from sccountsdiff.diffusion.guidance import guide
 from sccountsdiff.diffusion.hiding import draw_observed
 from sccountsdiff.diffusion.losses import count_loss, law_loss, log_likelihood, nb_loss, nll_weight
 from sccountsdiff.diffusion.noising import NoisedCounts, draw_noised
+from sccountsdiff.diffusion.outcome import Outcome
 from sccountsdiff.diffusion.prediction import (
     MISSING,
     NOISED,
@@ -39,6 +40,7 @@ __all__ = [
     "MixturePrediction",
     "Move",
     "NoisedCounts",
+    "Outcome",
     "PerStep",
     "PoissonCounts",
     "Prediction",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, Self
 
 import torch
+from scipy.special import betainc
 from torch import Tensor
 
 OBSERVED, NOISED, MISSING = 1.0, 0.0, -1.0
@@ -44,6 +45,20 @@ class Prediction:
         """``y_hat``."""
         return self.log_mean.exp()
 
+    @property
+    def variance(self) -> Tensor:
+        """Variance of ``y``. Without a dispersion: Poisson."""
+        mean = self.mean
+        return mean if self.log_dispersion is None else mean + mean.square() * torch.exp(-self.log_dispersion)
+
+    def above(self, k: Tensor) -> Tensor:
+        """Probability of more than ``k`` counts, whole numbers from 0."""
+        mean = self.mean.double()
+        if self.log_dispersion is None:
+            return torch.special.gammainc(k.double() + 1, mean)
+        theta = self.log_dispersion.double().exp()
+        return _incomplete_beta(k.double() + 1, theta, mean / (mean + theta))
+
     def any_of(self, share: Tensor | float) -> Tensor:
         """Probability that something is left of ``y`` if each count is kept with probability ``share``.
 
@@ -74,6 +89,16 @@ class Prediction:
     def moved_to(self, log_mean: Tensor) -> Self:
         """The law with another mean, which guidance asks for; its shape stays."""
         return replace(self, log_mean=log_mean)
+
+
+def _second_moment(law: Prediction) -> Tensor:
+    return law.variance + law.mean.square()
+
+
+def _incomplete_beta(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """The regularised incomplete beta function, which torch does not have."""
+    values = betainc(*(tensor.cpu().numpy() for tensor in torch.broadcast_tensors(a, b, x)))
+    return torch.as_tensor(values, device=x.device)
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
@@ -128,6 +153,17 @@ class MixturePrediction(Prediction):
         """See :attr:`Prediction.log_zero`."""
         terms = [w + law.log_zero for w, law in zip(self.log_weights, self.components, strict=True)]
         return torch.logsumexp(torch.stack(terms), dim=0)
+
+    @property
+    def variance(self) -> Tensor:
+        """See :attr:`Prediction.variance`."""
+        squares = [w.exp() * _second_moment(law) for w, law in zip(self.log_weights, self.components, strict=True)]
+        return torch.stack(squares).sum(0) - self.mean.square()
+
+    def above(self, k: Tensor) -> Tensor:
+        """See :meth:`Prediction.above`."""
+        terms = [w.exp() * law.above(k) for w, law in zip(self.log_weights, self.components, strict=True)]
+        return torch.stack(terms).sum(0)
 
     def given_positive(self, u: Tensor) -> Prediction:
         """See :meth:`Prediction.given_positive`."""
@@ -208,6 +244,17 @@ class HurdlePrediction(Prediction):
         """Logarithm of the probability of a positive count, over what it is under the law."""
         assert self.law is not None
         return -torch.nn.functional.softplus(self.logit_zero) - self.law.any_of(1.0).log()
+
+    @property
+    def variance(self) -> Tensor:
+        """See :attr:`Prediction.variance`."""
+        assert self.law is not None
+        return self.log_lift.exp() * _second_moment(self.law) - self.mean.square()
+
+    def above(self, k: Tensor) -> Tensor:
+        """See :meth:`Prediction.above`."""
+        assert self.law is not None
+        return self.log_lift.exp() * self.law.above(k)
 
     def any_of(self, share: Tensor | float) -> Tensor:
         """See :meth:`Prediction.any_of`."""

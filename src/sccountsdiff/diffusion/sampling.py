@@ -35,6 +35,7 @@ def sample(
     final: Final = "sample",
     generator: torch.Generator | None = None,
     on_move: Callable[[Move, Tensor], None] | None = None,
+    on_last: Callable[[Tensor, Prediction], None] | None = None,
 ) -> Tensor:
     """Walk from nothing to counts (Algorithm 2), while what is observed stays (RePaint).
 
@@ -63,6 +64,9 @@ def sample(
         Source of randomness.
     on_move
         Called with every move and the state after it, for those who want to watch.
+    on_last
+        Called before the last move is drawn with the counts that are there and the law of all that are still to come, as
+        vectors of the sites (:class:`Outcome`).
 
     Returns
     -------
@@ -101,6 +105,8 @@ def sample(
             sigma = attrition.sigma(p_t, p_s, step)
             beta = sites.of_rates(birth_probability(p_t, p_s, sigma), x)
             n = survivors(sites.of(x), sites.of_rates(sigma, x), generator)
+            if on_last is not None and number == len(walk) - 1:
+                on_last(n, prediction)  # all that remains is born now: beta is 1
             if final == "sample" or number < len(walk) - 1:
                 filled = n + draw_births(prediction, beta, rounding, generator)
             elif final == "mean":

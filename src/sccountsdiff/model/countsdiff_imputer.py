@@ -146,6 +146,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         means, largest = np.ones(n_genes), np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
         groups = None  # of use in training only
+        self.fills_in_ = "missing" if zeros_missing or setup_args(self.registry_)["mask_layer"] is not None else "zeros"
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
             self._check_unchanged()
@@ -153,6 +154,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             matrix = self._open_counts(cells.adata)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means, largest = summary.gene_means(zeros_missing), summary.largest
+            # What `impute` fills in by default is settled here, once, and saved with the model.
+            self.fills_in_ = "missing" if summary.has_missing else self.fills_in_
             groups = _groups_of_genes(cells.adata.var, gene_groups)
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])

@@ -22,6 +22,10 @@ NORMALISED_TOTAL = 1e4
 """Total to which cells are scaled before logarithms are taken, as is customary."""
 
 
+LEAST_SHARE, MOST_SHARE = 1e-3, 0.999
+"""Bounds of the share of its molecules that a cell can be taken to have: outside, there is nothing to learn from it."""
+
+
 class DenoiseMixin(CountsDiffBase):
     """Denoising."""
 
@@ -30,7 +34,8 @@ class DenoiseMixin(CountsDiffBase):
         adata: AnnData | MuData | None = None,
         indices: Indices | None = None,
         *,
-        depth: float = 2.0,
+        depth: float | None = None,
+        target_sum: float | None = None,
         final: Literal["mean", "log_mean"] = "mean",
         unseen: bool = False,
         guidance: float = 1.0,
@@ -38,7 +43,7 @@ class DenoiseMixin(CountsDiffBase):
         batch_size: int | None = None,
         silent: bool = False,
     ) -> np.ndarray:
-        """Expected counts of the same cells, had they been sequenced ``depth`` times as deep.
+        """Expected counts of the same cells, had they been sequenced deeper: ``depth`` times, or to one total for all.
 
         The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
         are added to the ones at hand. The model expects the depth of its training cells and pulls others towards it, so
@@ -53,7 +58,10 @@ class DenoiseMixin(CountsDiffBase):
         indices
             Cells, in the order in which they are to come back.
         depth
-            Depth in units of the cell's own; above 1.
+            Depth in units of the cell's own; above 1. Default: 2, unless ``target_sum`` is given.
+        target_sum
+            Total of every cell over the model's genes. Each cell is read as the thinned state of one with that total, and
+            scaled to it in the end; a cell that has more is only scaled.
         final
             ``"mean"``: expected counts. ``"log_mean"``: the guess that is best once cells are scaled to a total of ten
             thousand and ``log1p`` is taken, as for most analyses: ``exp(E[log(pseudo + count)]) - pseudo`` with ``pseudo``
@@ -81,12 +89,18 @@ class DenoiseMixin(CountsDiffBase):
         True
         """
         self._require_trained()
+        if depth is not None and target_sum is not None:
+            raise ValueError("`depth` and `target_sum` both say how deep cells are to be: pass one of them.")
+        depth = 2.0 if depth is None else depth
         check_number("depth", depth, above=1)
+        if target_sum is not None:
+            check_number("target_sum", target_sum, above=0)
+            if final == "log_mean" or unseen:
+                raise ValueError("`target_sum` scales expected counts: leave out `final` and `unseen`.")
         one_of("final", final, ("mean", "log_mean"))
         settings, n_chains = expectation_settings(self.module, guidance)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows)
-        time = float(self.module.schedule.time_of(torch.tensor(1 / depth)))
         blocks = []
         with torch.inference_mode():
             for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising"):
@@ -98,12 +112,18 @@ class DenoiseMixin(CountsDiffBase):
                     cells["x0"] = self._complete(cells, settings, generators)
                 x0 = cells["x0"]
                 denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
-                t = torch.full((len(x0),), time, device=x0.device)
+                share = torch.full_like(x0[:, 0], 1 / depth)  # of its molecules that the cell has
+                if target_sum is not None:
+                    share = (x0.sum(1) / target_sum).clamp(LEAST_SHARE, MOST_SHARE)
+                t = self.module.schedule.time_of(share.double()).to(x0.dtype)
                 prediction = denoise(x0, torch.full_like(x0, NOISED), t)
                 base = torch.zeros_like(x0) if unseen else x0
                 deeper = base + checked_mean(prediction)
                 if final == "log_mean":
                     deeper = log_mean(prediction, base, pseudo=deeper.sum(1, keepdim=True) / NORMALISED_TOTAL)
+                if target_sum is not None:
+                    deeper = torch.where((x0.sum(1) >= target_sum)[:, None], x0, deeper)
+                    deeper = deeper * (target_sum / deeper.sum(1, keepdim=True).clamp_min(1e-6))
                 blocks.append(deeper.cpu().numpy())
         result = np.concatenate(blocks)
         return result if order is None else result[order]

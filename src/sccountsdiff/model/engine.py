@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,9 +18,14 @@ from tqdm.auto import tqdm
 from sccountsdiff.checks import whole_number
 from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, guide, reverse_walk, sample
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, Outcome, Prediction, guide, reverse_walk, sample
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.module import CountsDiffModule
+
+logger = logging.getLogger("sccountsdiff")
+
+LONG_WORK = 60.0
+"""Seconds of work from which on its length is said."""
 
 _FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
 
@@ -32,19 +40,23 @@ EXPECTATION_SEED = 0
 ChooseSites: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From rows, counts of the model's genes and which are missing, to which are to be filled in."""
 
+Summary: TypeAlias = Callable[[Outcome], Tensor]
+"""What is wanted of the law of entries over all chains, such as their mean; one number for each."""
+
 OnMove: TypeAlias = Callable[[Move, Tensor], None]
 
 
 class FilledBlock(NamedTuple):
     """Some cells after entries of theirs were filled in.
 
-    ``counts`` stand as in the data, all genes of it; ``sites`` says which of the model's genes were filled in; ``draws``,
-    ``(n_samples, entries)``, are in its order, row by row.
+    ``counts`` stand as in the data, all genes of it; ``sites`` says which of the model's genes were filled in; ``values``,
+    in its order, row by row, are the draws, ``(n_samples, entries)``, or what was asked for of their law.
     """
 
+    number: int
     counts: np.ndarray
     sites: np.ndarray
-    draws: np.ndarray
+    values: np.ndarray
 
 
 def every_entry(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
@@ -64,17 +76,21 @@ def fill(
     n_folds: int = 1,
     n_samples: int = 1,
     batch_size: int | None = None,
+    summaries: Sequence[Summary] = (),
     silent: bool = False,
     description: str = "Imputing",
     on_move: OnMove | None = None,
+    is_done: Callable[[int], bool] = lambda number: False,
 ) -> Iterator[FilledBlock]:
     """Fill in the sites of each block of cells, fold by fold and draw by draw.
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
+    Blocks whose numbers are done are left out. With ``summaries``, the values are these, of the law of each entry over all
+    chains, in place of draws.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
-    for number, block in cell_blocks(module, rows, batch_size, silent, description):
+    for number, block in cell_blocks(module, rows, batch_size, silent, description, is_done):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
         x0, missing = cells["x0"], cells["missing"]
@@ -82,7 +98,7 @@ def fill(
         sites = torch.from_numpy(chosen).to(device)
         entries = sites.flatten().nonzero()[:, 0]
         fold_of = _folds(sites.shape, n_folds, make_generator(device, seed, number, _FOLDS))[entries]
-        draws = x0.new_zeros(n_samples, len(entries))
+        values = x0.new_zeros(len(summaries) or n_samples, len(entries))
         for fold in range(n_folds):
             members = (fold_of == fold).nonzero()[:, 0]
             if len(members) == 0:
@@ -90,11 +106,22 @@ def fill(
             places = entries[members]
             status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
-            for k in range(n_samples):
-                generator = make_generator(device, seed, number, k, fold)
-                drawn = draw_sites(module, cells, status, settings, generator, rows=block, on_move=on_move)
-                draws[k].index_copy_(0, members, drawn.flatten().index_select(0, places))
-        yield FilledBlock(counts, chosen, draws.cpu().numpy())
+            generators = [make_generator(device, seed, number, k, fold) for k in range(n_samples)]
+            draw = partial(draw_sites, module, cells, status, settings, rows=block, on_move=on_move)
+            if summaries:
+                law = Outcome.stack([_last_law(draw, generator) for generator in generators])
+                found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
+            else:
+                found = torch.stack([draw(generator).flatten().index_select(0, places) for generator in generators])
+            values.index_copy_(1, members, found)
+        yield FilledBlock(number, counts, chosen, values.cpu().numpy())
+
+
+def _last_law(draw: Callable[..., Tensor], generator: torch.Generator) -> tuple[Tensor, Prediction]:
+    """Counts of the sites before the last draw of a chain, and the law of those to come."""
+    last: list[tuple[Tensor, Prediction]] = []
+    draw(generator, on_last=lambda n, births: last.append((n, births)))
+    return last[0]
 
 
 def draw_sites(
@@ -106,6 +133,7 @@ def draw_sites(
     *,
     rows: np.ndarray | slice | None = None,
     on_move: OnMove | None = None,
+    on_last: Callable[[Tensor, Prediction], None] | None = None,
 ) -> Tensor:
     """One draw of the noised entries of some cells; ``rows`` say which cells of the data these are."""
     # A setting of the reverse process is an argument of `sample` of the same name.
@@ -120,6 +148,7 @@ def draw_sites(
         status,
         generator=generator,
         on_move=on_move,
+        on_last=on_last,
         **settings_of_sample,
     )
 
@@ -133,12 +162,40 @@ def expectation_settings(module: CountsDiffModule, guidance: float) -> tuple[Res
 
 
 def cell_blocks(
-    module: CountsDiffModule, rows: np.ndarray, batch_size: int | None, silent: bool, description: str
-) -> Iterable[tuple[int, np.ndarray]]:
-    """Numbers and rows of the blocks in which cells are read, with a progress bar."""
+    module: CountsDiffModule,
+    rows: np.ndarray,
+    batch_size: int | None,
+    silent: bool,
+    description: str,
+    is_done: Callable[[int], bool] = lambda number: False,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Numbers and rows of the blocks in which cells are read, but for those that are done, with a progress bar.
+
+    After the first block, how long the rest will take is said if it is long.
+    """
     module.eval()
-    blocks = list(row_blocks(rows, choose_batch_size(batch_size)))
-    return tqdm(blocks, desc=description, unit="block", disable=silent)
+    blocks = [(number, block) for number, block in row_blocks(rows, choose_batch_size(batch_size))]
+    left = [(number, block) for number, block in blocks if not is_done(number)]
+    n_left, start = sum(len(block) for _, block in left), time.perf_counter()
+    with tqdm(total=len(rows), initial=len(rows) - n_left, desc=description, unit="cell", disable=silent) as bar:
+        for position, (number, block) in enumerate(left):
+            yield number, block
+            bar.update(len(block))
+            if position == 0 and (seconds := (time.perf_counter() - start) * (n_left / len(block) - 1)) > LONG_WORK:
+                logger.info("%s %d cells: about %s to go.", description, n_left, duration(seconds))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words.
+
+    Examples
+    --------
+    >>> duration(40), duration(400), duration(40_000)
+    ('40 s', '7 min', '11.1 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def make_generator(device: torch.device, *keys: int) -> torch.Generator:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import logging
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,18 +16,22 @@ from anndata import AnnData
 from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 
-from sccountsdiff.checks import whole_number
+from sccountsdiff.checks import check_number, one_of, whole_number
 from sccountsdiff.compat import setup_args
-from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource
+from sccountsdiff.files import available_memory
 from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
-from sccountsdiff.model.settings import read_settings, takes_sampling_settings
-from sccountsdiff.model.sites import Sites, missing_entries, named_sites, zeros
+from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
+from sccountsdiff.model.sites import Sites, missing_entries, named_sites, only, zeros
+from sccountsdiff.model.streaming import BlockFolder
 
 logger = logging.getLogger("sccountsdiff")
+
+N_DRAWS = 5
+"""Draws where draws are needed, and it is not said how many."""
 
 
 class ImputeMixin(CountsDiffBase):
@@ -35,24 +43,33 @@ class ImputeMixin(CountsDiffBase):
         adata: AnnData | MuData | None = None,
         indices: Indices | None = None,
         *,
+        what: Literal["missing", "zeros"] | None = None,
         sites: Sites | None = None,
-        n_samples: int = 5,
+        genes: Sequence[str] | None = None,
+        n_samples: int | None = None,
         n_folds: int = 10,
         return_mean: bool = True,
         quantiles: Sequence[float] | float | None = None,
+        min_value: float = 0.0,
         key_added: str | None = "imputed",
+        out: str | Path | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
         silent: bool = False,
         on_move: OnMove | None = None,
         **sampling,
-    ) -> np.ndarray | sp.csr_matrix:
+    ) -> np.ndarray | sp.csr_matrix | Path:
         """Fill in counts by the reverse process with attrition, averaged over draws.
+
+        By default the average over all draws is taken at once: the first step of the reverse process knows it, and what
+        it predicts of each count, in closed form, so that no draws are made and there is no noise of theirs in the
+        result. With ``n_samples``, so many draws are made step by step and averaged.
 
         A model trained by default is shown the observed counts as they are (``known="clean"``) in every step; one made with
         ``observed_training=False`` is shown them thinned to the level of the others (``known="noised"``), which is the
-        RePaint of the paper. Entries that are not filled in come back bit-identical.
+        RePaint of the paper, and its draws are made and averaged as in the paper. Entries that are not filled in come back
+        bit-identical.
 
         Parameters
         ----------
@@ -61,25 +78,37 @@ class ImputeMixin(CountsDiffBase):
         indices
             Cells to impute, in the order in which they are to come back: positions, names, a slice, or a boolean for
             each cell. Then nothing is written to ``adata``.
+        what
+            ``"missing"``: the entries known to be missing (NaN, ``mask_layer``, ``zeros="missing"``). ``"zeros"``: these
+            and all zeros, in ``n_folds`` folds, so that each zero is predicted from all other entries, the other zeros
+            included. Default: ``"missing"`` if the data that the model was made with had missing entries or a mask, else
+            ``"zeros"``; what ``adata`` holds does not matter.
         sites
-            Entries to fill in (True): a boolean matrix of the shape of ``adata`` or the name of a layer. Default: the
-            entries known to be missing (NaN, ``mask_layer``, ``zeros="missing"``); if there are none, all zeros, in
-            ``n_folds`` folds, so that each zero is predicted from all other entries, the other zeros included.
+            Entries to fill in (True), in place of ``what``: a boolean matrix of the shape of ``adata``, dense or sparse,
+            or the name of a layer.
+        genes
+            Fill in only entries of these genes.
         n_samples
-            Draws.
+            Draws; 0: one pass, and what it predicts in closed form. Default: 0; or 5 if the draws themselves are asked
+            for, a setting of their steps is given, or the model was made with ``observed_training=False``.
         **sampling
             Settings of sampling.
         n_folds
             Folds for imputing all zeros.
         return_mean
-            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``. Those of a single-pass
-            mean are all the same.
+            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``.
         quantiles
-            Write these quantiles of the draws to ``layers[f"{key_added}_q{quantile}"]``. There is no interpolation:
-            each is one of the draws, and so a count.
+            Write these quantiles to ``layers[f"{key_added}_q{quantile}"]``: of the predicted law or, with
+            ``final="sample"``, of the draws. There is no interpolation: each is a count.
+        min_value
+            Values below this are written as 0, so that a result with all zeros filled in stays sparse.
         key_added
             Name of the layer that is written; ``None`` writes nothing. Layers that an earlier call has written under
             this name go, but the counts, their mask and ``sites`` may not be overwritten.
+        out
+            Write the layers to this file, ``.h5ad`` or ``.zarr``, with ``obs`` and ``var`` and without the counts, instead
+            of to ``adata``: block by block, so that they need not fit in memory. A call that was interrupted goes on where
+            it stopped if it is made again with the same ``seed``. The file is there when it is complete.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
@@ -95,117 +124,229 @@ class ImputeMixin(CountsDiffBase):
 
         Returns
         -------
-        The mean over draws, sparse if the counts are; or all draws.
+        The mean, sparse if the counts are, unless all zeros are filled in with expectations; or all draws; or ``out``.
 
         Notes
         -----
-        Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` (standard deviation over draws, if there are
-        several), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of these
+        Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` (standard deviation of the count, unless there is a
+        single draw), the quantile layers, and ``uns["sccountsdiff"][key_added]`` (settings, seed, version, names of these
         layers as ``"layers"``, that of the counts as ``"layer"`` unless it is ``X``, and that of their mask as
         ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
         Examples
         --------
-        >>> model.impute(n_samples=2, seed=0, silent=True) is adata.layers["imputed"]
+        >>> model.impute(seed=0, silent=True) is adata.layers["imputed"]
         True
+        >>> model.impute(n_samples=2, genes=list(adata.var_names[:3]), key_added="three_genes", silent=True).shape
+        (100, 50)
         """
         self._require_trained()
-        n_asked, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
-        settings = read_settings(ImputeMixin.impute, sampling).resolve(self.module)
-        n_samples = 1 if settings.is_deterministic else n_asked
+        n_folds = whole_number("n_folds", n_folds)
+        check_number("min_value", min_value)
+        given = read_settings(ImputeMixin.impute, sampling)
+        n_samples = self._number_of_draws(n_samples, given, return_mean)
+        if n_samples == 0:
+            given = dataclasses.replace(given, n_steps=1, n_resamples=1, jump_length=1, final=given.final or "mean")
+        settings = given.resolve(self.module, averaging=return_mean and n_samples > 1)
+        n_chains = 1 if settings.is_deterministic else n_samples
+        n_noted = 0 if settings.is_deterministic else n_samples
         key = key_added if indices is None else None  # of the layers that are written, if any are
-        quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
+        by_law = settings.final != "sample" and return_mean
+        quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
         data = self._counts_adata(adata)
         args = setup_args(self.registry_)
-        count_dtype = results.count_dtype_of(get_matrix(data, args["layer"], None).dtype)
-        mean_dtype = np.result_type(count_dtype, np.float32)
-        draw_dtype = count_dtype if settings.final == "sample" else mean_dtype
-        layers = results.layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
+        rows, order = unique_rows(indices, data)
+        source = self._source(adata, unseen_to_null, rows)
+        choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, data, n_folds)
+
+        mean_dtype = results.mean_dtype_of(self._largest_count(adata, source, rows))
+        draw_dtype = results.count_dtype_of(source.counts.dtype)
+        draw_dtype = draw_dtype if settings.final == "sample" or by_law else mean_dtype
+        layers = results.result_layers(n_chains, quantiles, settings.final, draw_dtype, mean_dtype)
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
         if key is not None:
             results.check_key(key, list(layers), in_use)
-            results.check_can_write(data)
-        else:
+        if out is not None and (key is None or not return_mean):
+            raise ValueError(
+                "`out` holds layers of all cells: leave out `indices` and `return_mean`, and name `key_added`."
+            )
+        if key is None:
             layers = {"": layers[""]} if return_mean else {}
-        rows, order = unique_rows(indices, data)
-        source = self._source(adata, unseen_to_null, rows)
-        if sites is None:
-            choose_sites, n_folds = self._default_sites(adata, source, rows, n_folds)
-        else:
-            choose_sites, n_folds = named_sites(sites, data, source), 1
+        elif out is None:
+            results.check_can_write(data)
         batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
+        note = settings.describe() | {"what": target, "n_samples": n_noted, "n_folds": n_folds, "seed": seed}
+        note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
+        note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
+        blocks = None
+        if out is not None:
+            work = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
+            blocks = BlockFolder(out, work | {"data": self._fingerprint(source), "weights": self._weights_digest()})
 
-        is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
         shape = (len(rows), source.counts.shape[1])
-        collectors = {suffix: results.RowCollector(shape, dtype, is_sparse) for suffix, (dtype, _) in layers.items()}
-        all_draws = None if return_mean else np.empty((n_asked, *shape), draw_dtype)
-        n_done = 0
-        for counts, filled, draws in fill(
+        sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
+        full = (
+            what == "zeros" and genes is None and min_value <= 0
+        )  # an expectation in every entry: CSR would take twice the memory
+        is_sparse = {suffix: sparse and (layer.is_whole or not full) for suffix, layer in layers.items()}
+        if out is None and full:
+            _warn_of_size(shape, [layer.dtype for layer in layers.values()])
+        collectors = {
+            suffix: results.RowCollector(shape, layer.dtype, is_sparse[suffix]) for suffix, layer in layers.items()
+        }
+        all_draws = None if return_mean else np.empty((n_samples, *shape), draw_dtype)
+        n_done = n_filled = 0
+        for number, counts, filled, values in fill(
             self.module,
             source,
             rows,
             choose_sites,
             settings,
             n_folds=n_folds,
-            n_samples=n_samples,
+            n_samples=n_chains,
+            summaries=[layer.of_law for layer in layers.values()] if by_law else (),
             batch_size=batch_size,
             seed=seed,
             silent=silent,
             on_move=on_move,
+            is_done=(lambda number: False) if blocks is None else blocks.is_done,
         ):
-            cells, genes = np.nonzero(filled)
-            genes = source.columns[genes]
-            for suffix, (dtype, summarise) in layers.items():
+            cells, of_genes = np.nonzero(filled)
+            places = cells, source.columns[of_genes]
+            found = dict(zip(layers, values, strict=True)) if by_law else {}
+            found = found or {suffix: layer.of_draws(values) for suffix, layer in layers.items()}
+            made = {}
+            for suffix, value in found.items():
                 around = np.zeros_like(counts) if suffix == "_sd" else counts
-                collectors[suffix].add(results.with_values(around, (cells, genes), summarise(draws), dtype))
+                value = np.where(found[""] < min_value, 0, value) if min_value > 0 else value
+                made[suffix] = results.with_values(around, places, value, layers[suffix].dtype)
+            if blocks is not None:
+                blocks.save(
+                    number,
+                    {f"{key}{suffix}": sp.csr_matrix(b) if is_sparse[suffix] else b for suffix, b in made.items()},
+                )
+            else:
+                for suffix, block in made.items():
+                    collectors[suffix].add(block)
             if all_draws is not None:
                 block = all_draws[:, n_done : n_done + len(counts)]
                 block[:] = counts
-                block[:, cells, genes] = results.as_dtype(draws, draw_dtype)
-            n_done += len(counts)
+                block[:, *places] = results.as_dtype(values, draw_dtype)
+            n_done, n_filled = n_done + len(counts), n_filled + len(cells)
 
+        if n_filled == 0 and target == "missing" and blocks is None:
+            logger.info("Nothing is missing: adata comes back as it is. `what='zeros'` would fill in its zeros.")
+        names = [f"{key}{suffix}" for suffix in layers]
+        if blocks is not None:
+            blocks.finish(data.obs, data.var, {"sccountsdiff": {key: note | {"layers": names}}})
+            return blocks.path
         matrices = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
         if key is not None:
-            note = settings.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
-            note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
-            note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
-            named = {key + suffix: matrix for suffix, matrix in matrices.items()}
-            results.write_layers(data, key, named, note, keep=set(in_use.values()))
+            results.write_layers(
+                data, key, dict(zip(names, matrices.values(), strict=True)), note, keep=set(in_use.values())
+            )
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return matrices[""]
 
-    def _default_sites(
-        self, adata: AnnData | MuData | None, source: CellSource, rows: np.ndarray, n_folds: int
-    ) -> tuple[ChooseSites, int]:
-        """What is filled in unless the user says it: what is missing or, if no cell misses anything, the zeros."""
-        if self.module.expressed is not None:
-            has_missing = True  # zeros of expressed genes are
-        elif self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:
-            has_missing = summary.has_missing
+    def _number_of_draws(self, n_samples: int | None, given: SamplingSettings, return_mean: bool) -> int:
+        """How many draws to make; 0: none, as the law of the first step says it all."""
+        if n_samples is not None:
+            n_samples = whole_number("n_samples", n_samples, least=0)
+            if n_samples == 0 and not return_mean:
+                raise ValueError("`return_mean=False` returns draws: say with `n_samples` how many.")
+            if n_samples == 0 and (changed := _walk_settings(given)):
+                raise ValueError(
+                    f"`n_samples=0` makes no draws, and `{changed[0]}` is a setting of how they are made: leave it out, or "
+                    "ask for draws."
+                )
+            if n_samples == 0 and not self.module.observed_training:
+                raise ValueError(
+                    "`n_samples=0` needs a model that can be shown counts as they are; this one was made with "
+                    "`observed_training=False`: leave out `n_samples`, or make some draws."
+                )
+            return n_samples
+        in_one_pass = return_mean and self.module.observed_training and not _walk_settings(given)
+        return 0 if in_one_pass else N_DRAWS
+
+    def _sites_of(
+        self,
+        what: str | None,
+        sites: Sites | None,
+        genes: Sequence[str] | None,
+        source: CellSource,
+        data: AnnData,
+        n_folds: int,
+    ) -> tuple[ChooseSites, int, str]:
+        """Which entries are filled in, in how many folds, and what they are called."""
+        one_of("what", what, ("missing", "zeros", None))
+        if what is not None and sites is not None:
+            raise ValueError("`what` and `sites` both say what to fill in: pass one of them.")
+        name = "sites" if sites is not None else what or self.fills_in_
+        if name == "sites":
+            choose, n_folds = named_sites(sites, data, source), 1
+        elif name == "zeros":
+            choose = zeros
+            if what is None:
+                logger.info("Imputing all zeros, in %d folds: no count of the model's data is missing.", n_folds)
         else:
-            # What becomes of a cell must not depend on which others are asked for, so all cells count.
-            has_missing = source.any_missing(rows) or source.any_missing(np.delete(np.arange(source.n_cells), rows))
-        if has_missing:
-            return missing_entries, 1
-        logger.info("No count is marked as missing: imputing all zeros, in %d folds.", n_folds)
-        return zeros, n_folds
+            choose, n_folds = missing_entries, 1
+        if genes is not None:
+            choose = only(self._gene_positions(genes, "genes"), choose)
+        return choose, n_folds, name
+
+    def _largest_count(self, adata: AnnData | MuData | None, source: CellSource, rows: np.ndarray) -> float:
+        if self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:
+            return float(np.max(summary.largest, initial=0))
+        return source.largest(rows)
+
+    def _fingerprint(self, source: CellSource) -> str:
+        return hashlib.sha256(b"".join(source.matrix.fingerprint())).hexdigest()
+
+    def _weights_digest(self) -> str:
+        """A short name for the weights: a result that was begun with others is not gone on with."""
+        digest = hashlib.sha256()
+        for name, tensor in self.module.state_dict().items():
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def _walk_settings(given: SamplingSettings) -> list[str]:
+    """Settings of the steps of a draw that are not the default ones; the mean over all draws does not depend on them."""
+    defaults = SamplingSettings()
+    names = ("n_steps", "attrition", "rounding", "jump_length", "n_resamples")
+    if given.is_deterministic:
+        return []
+    changed = [name for name in names if repr(getattr(given, name)) != repr(getattr(defaults, name))]
+    changed += ["known"] if given.known == "noised" else []
+    return changed + (["final"] if given.final == "sample" else [])
+
+
+def _warn_of_size(shape: tuple[int, int], dtypes: list[np.dtype]) -> None:
+    """Say before the work that its result, which is dense, may not fit in memory."""
+    size, free = shape[0] * shape[1] * sum(dtype.itemsize for dtype in dtypes), available_memory()
+    if free is not None and size > 0.8 * free:
+        logger.warning(
+            "With all zeros filled in the result takes %.1f GB, and %.1f GB of memory are free: write it to a file with "
+            "`out`, keep it sparse with `min_value`, or fill in less with `genes` or `sites`.",
+            size / 1e9,
+            free / 1e9,
+        )
 
 
 def _check_quantiles(
-    quantiles: Sequence[float] | float | None, n_samples: int, is_deterministic: bool, is_written: bool
+    quantiles: Sequence[float] | float | None, n_samples: int, by_law: bool, is_written: bool
 ) -> list[float]:
     if quantiles is None:
         return []
     quantiles = [float(q) for q in np.ravel(quantiles)]
-    if quantiles and is_deterministic:
+    if not all(0 < q < 1 if by_law else 0 <= q <= 1 for q in quantiles):
+        raise ValueError("`quantiles` must be within [0, 1], and of a predicted law between 0 and 1.")
+    if quantiles and not by_law and n_samples == 1:
         raise ValueError(
-            "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations, the same each "
-            "time: use `final='sample'`."
+            "`quantiles` of draws need `n_samples` above 1, or `n_samples=0` for those of the predicted law."
         )
-    if quantiles and (n_samples == 1 or not all(0 <= q <= 1 for q in quantiles)):
-        raise ValueError("`quantiles` must be within [0, 1] and need `n_samples` above 1.")
     if quantiles and not is_written:
         raise ValueError(
             "`quantiles` are written to layers, but nothing is written with `key_added=None` or `indices`: leave them "

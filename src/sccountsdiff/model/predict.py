@@ -95,7 +95,7 @@ class PredictMixin(CountsDiffBase):
         )
         n_genes = self.module.n_genes
         result = np.concatenate(
-            [as_dtype(block.draws, dtype).reshape(n_samples, -1, n_genes) for block in filled], axis=1
+            [as_dtype(block.values, dtype).reshape(n_samples, -1, n_genes) for block in filled], axis=1
         )
         return result if order is None else result[:, order]
 
@@ -171,7 +171,7 @@ class PredictMixin(CountsDiffBase):
             silent=silent,
             description="Expectation",
         )
-        expected = np.concatenate([block.draws.mean(0, dtype=np.float64) for block in filled])
+        expected = np.concatenate([block.values.mean(0, dtype=np.float64) for block in filled])
         expected = expected.reshape(len(rows), self.module.n_genes)
         expected *= library_size / expected.sum(1, keepdims=True)
         expected = expected if order is None else expected[order]

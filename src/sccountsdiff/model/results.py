@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter, methodcaller
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
+from torch import Tensor
+
+from sccountsdiff.diffusion import Outcome, log_mean
 
 
 class RowCollector:
@@ -78,6 +83,11 @@ def count_dtype_of(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32)
 
 
+def mean_dtype_of(largest: float) -> np.dtype:
+    """Single precision, unless it would not hold every observed count, up to the largest, as it is."""
+    return np.dtype(np.float32 if largest <= 2**24 else np.float64)
+
+
 def as_dtype(draws: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Draws in another type; an error if that is too small for them."""
     if dtype.kind in "iu" and draws.size and draws.max() >= np.iinfo(dtype).max:
@@ -97,17 +107,48 @@ def with_values(
     return out
 
 
-def layer_summaries(
-    n_samples: int, quantiles: list[float], draw_dtype: np.dtype, mean_dtype: np.dtype
-) -> dict[str, tuple[np.dtype, Callable[[np.ndarray], np.ndarray]]]:
-    """The layers that are written, by the suffix of their names: their types, and how ``(draws, entries)`` become one."""
-    if n_samples == 1:
-        return {"": (draw_dtype, lambda draws: draws[0])}
+class Layer(NamedTuple):
+    """A layer that is written: its type, whether it holds whole numbers, and what it holds.
+
+    That comes from draws, ``(draws, entries)``, or from their law.
+    """
+
+    dtype: np.dtype
+    is_whole: bool
+    of_draws: Callable[[np.ndarray], np.ndarray]
+    of_law: Callable[[Outcome], Tensor]
+
+
+def result_layers(
+    n_samples: int, quantiles: list[float], final: str, draw_dtype: np.dtype, mean_dtype: np.dtype
+) -> dict[str, Layer]:
+    """The layers that are written, by the suffix of their names.
+
+    Parameters
+    ----------
+    n_samples
+        Draws.
+    quantiles
+        Those that are asked for.
+    final
+        The setting of sampling: what takes the place of the last draw.
+    draw_dtype, mean_dtype
+        Types of counts that were drawn, and of means.
+    """
+    if n_samples == 1 and final == "sample":
+        return {"": Layer(draw_dtype, True, lambda draws: draws[0], attrgetter("mean"))}
+    centre = _centre_of_logs if final == "log_mean" else attrgetter("mean")
     layers = {
-        "": (mean_dtype, lambda draws: draws.mean(0)),
-        "_sd": (np.dtype(np.float32), lambda draws: draws.std(0, ddof=1)),
+        "": Layer(mean_dtype, False, lambda draws: draws.mean(0), centre),
+        "_sd": Layer(np.dtype(np.float32), False, lambda draws: draws.std(0, ddof=1), attrgetter("sd")),
     }
-    return layers | {f"_q{q:g}": (draw_dtype, partial(_quantile, q=q)) for q in quantiles}
+    for q in quantiles:
+        layers[f"_q{q:g}"] = Layer(draw_dtype, True, partial(_quantile, q=q), methodcaller("quantile", q))
+    return layers
+
+
+def _centre_of_logs(law: Outcome) -> Tensor:
+    return log_mean(law.births, law.n).mean(0)
 
 
 def _quantile(draws: np.ndarray, q: float) -> np.ndarray:

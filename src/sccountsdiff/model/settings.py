@@ -60,11 +60,12 @@ class SamplingSettings:
         """How the expected births of a step become whole numbers: ``"random"``, ``"nearest"``, ``"poisson"`` or, with
         a head that predicts such a law, ``"nb"``, ``"mixture"`` or ``"hurdle"``. Default: that of the head.""",
     )
-    final: Literal["sample", "mean", "log_mean"] = _setting(
-        "sample",
-        """``"mean"`` replaces the last draw of each chain by its expectation. ``"log_mean"`` is
-        ``expm1(E[log1p(count)])``, the best guess if errors are measured on log counts: always one pass without
-        draws, whatever ``n_steps`` and ``n_resamples``.""",
+    final: Literal["sample", "mean", "log_mean"] | None = _setting(
+        None,
+        """``"sample"`` draws to the end. ``"mean"`` takes the expectation in place of the last draw of each chain.
+        ``"log_mean"`` is ``expm1(E[log1p(count)])``, the best guess if errors are measured on log counts: always one
+        pass without draws, whatever ``n_steps`` and ``n_resamples``. Default: ``"mean"`` where draws are averaged and the
+        head predicts a law, else ``"sample"``.""",
     )
     jump_length: int = _setting(1, """RePaint's resampling: number of steps of a stretch that is walked again.""")
     n_resamples: int = _setting(
@@ -82,7 +83,9 @@ class SamplingSettings:
         given = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value if isinstance(value, int | float | str) else repr(value) for name, value in given.items()}
 
-    def resolve(self, module: CountsDiffModule, *, generating: bool = False) -> ResolvedSettings:
+    def resolve(
+        self, module: CountsDiffModule, *, generating: bool = False, averaging: bool = False
+    ) -> ResolvedSettings:
         """Check the settings against a model, and fill in what was left to it.
 
         Parameters
@@ -91,6 +94,8 @@ class SamplingSettings:
             What draws.
         generating
             Whether cells are made from nothing: then there is nothing observed to be shown.
+        averaging
+            Whether only the mean over draws is wanted, and how far they are spread.
         """
         from sccountsdiff.diffusion import ROUNDINGS, get_attrition
         from sccountsdiff.diffusion.guidance import check_guidance
@@ -99,7 +104,7 @@ class SamplingSettings:
         from sccountsdiff.nn import HEADS
 
         whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
-        one_of("final", self.final, FINALS)
+        one_of("final", self.final, (*FINALS, None))
         if self.final == "log_mean" and set(whole.values()) != {1}:
             # After drawn steps, the mean over draws would no longer be the mean of logarithms.
             one_pass = dataclasses.replace(self, n_steps=1, jump_length=1, n_resamples=1)
@@ -126,7 +131,11 @@ class SamplingSettings:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
         attrition = get_attrition(self.attrition)
         attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
-        found = {"known": known, "attrition": attrition, "rounding": self.rounding or head.rounding}
+        rounding = self.rounding or head.rounding
+        # Rounding a mean to one of the whole numbers beside it, as the paper does, has no law to take a spread from.
+        has_law = rounding not in ("random", "nearest") and not (known == "noised" and whole["n_steps"] == 1)
+        final = self.final or ("mean" if averaging and has_law else "sample")
+        found = {"known": known, "attrition": attrition, "rounding": rounding, "final": final}
         return ResolvedSettings(**{**vars(self), **whole, **found, "guidance": float(self.guidance)})
 
     def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
@@ -141,7 +150,7 @@ class SamplingSettings:
             )
         if known == "noised" and self.n_steps == 1:
             # At t = 1, where the only step starts, no observed count is left.
-            if self.final != "sample":
+            if self.final not in ("sample", None):
                 raise ValueError(
                     "`known='noised'` with `n_steps=1` has nothing to go by: observed counts are all thinned away at the "
                     "start of the only step, so the mean would be the same for all cells. Use more steps and average "
@@ -160,6 +169,7 @@ class ResolvedSettings(SamplingSettings):
 
     attrition: Attrition
     rounding: str
+    final: Literal["sample", "mean", "log_mean"]
 
 
 def setting_fields(leave_out: tuple[str, ...] = (), **defaults: Any) -> list[inspect.Parameter]:

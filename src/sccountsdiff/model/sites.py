@@ -58,10 +58,16 @@ def missing_entries(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -
 
 
 def zeros(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Entries with a count of 0."""
-    if missing.any():  # as in data of the model that was changed: then the missing entries would be meant
-        raise ValueError(
-            "Counts of adata went missing after it was set up with none missing: set it up again, and make a new model, or "
-            "say with `sites` what to fill in."
-        )
-    return counts == 0
+    """Entries with a count of 0, or without one."""
+    return (counts == 0) | missing
+
+
+def only(genes: np.ndarray, choose: ChooseSites) -> ChooseSites:
+    """Of the entries that are chosen, those of some genes, given by their positions in the model."""
+
+    def choose_some(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        chosen = np.zeros(missing.shape, dtype=bool)
+        chosen[:, genes] = choose(rows, counts, missing)[:, genes]
+        return chosen
+
+    return choose_some

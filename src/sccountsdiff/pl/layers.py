@@ -19,8 +19,8 @@ def spread_of(adata: AnnData, key: str):
     """The layer with the standard deviation over draws."""
     if f"{key}_sd" not in adata.layers:
         raise KeyError(
-            f"Layer '{key}_sd' is not in adata.layers: `model.impute(key_added={key!r})` writes it if `n_samples` is "
-            "above 1."
+            f"Layer '{key}_sd' is not in adata.layers: `model.impute(key_added={key!r})` writes it unless `n_samples` is "
+            "1."
         )
     return adata.layers[f"{key}_sd"]
 

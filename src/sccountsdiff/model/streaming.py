@@ -1,0 +1,140 @@
+"""Results that go to a file block by block: never all in memory, and found again after an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from anndata import AnnData
+from anndata.io import sparse_dataset, write_elem
+
+from sccountsdiff.files import check_can_write, replacing
+
+
+class BlockFolder:
+    """Finished blocks of a result, beside the file that it will be, until all of them are there.
+
+    The same work finds its blocks again; other work, with other settings, data or weights, starts anew.
+
+    Parameters
+    ----------
+    path
+        The file, ``.h5ad`` or ``.zarr``; must not exist.
+    work
+        What tells this work from any other, as plain values.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import anndata, numpy as np, scipy.sparse
+    >>> with TemporaryDirectory() as folder:
+    ...     blocks = BlockFolder(f"{folder}/result.h5ad", {"seed": 0})
+    ...     blocks.save(0, {"imputed": scipy.sparse.csr_matrix(np.eye(2, dtype=np.float32))})
+    ...     again = BlockFolder(f"{folder}/result.h5ad", {"seed": 0})
+    ...     again.is_done(0), again.is_done(1)
+    ...     names = anndata.AnnData(shape=(2, 2))
+    ...     again.finish(names.obs, names.var, {})
+    ...     anndata.read_h5ad(f"{folder}/result.h5ad").layers["imputed"].toarray().tolist()
+    (True, False)
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def __init__(self, path: str | Path, work: Mapping[str, Any]):
+        self.path = Path(path)
+        if self.path.suffix not in (".h5ad", ".zarr"):
+            raise ValueError(f"`out` must end in .h5ad or .zarr, not {self.path.name!r}.")
+        if self.path.exists():
+            raise FileExistsError(f"`out`: {path} already exists; remove it, or choose another name.")
+        check_can_write(self.path)
+        self.folder = self.path.with_name(f".{self.path.name}.blocks")
+        key = hashlib.sha256(json.dumps(work, sort_keys=True, default=repr).encode()).hexdigest()
+        note = self.folder / "work"
+        if self.folder.exists() and (not note.exists() or note.read_text() != key):
+            shutil.rmtree(self.folder)  # of other work, or not even begun
+        self.folder.mkdir(exist_ok=True)
+        with replacing(note) as beside:
+            beside.write_text(key)
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.npz"
+
+    def is_done(self, number: int) -> bool:
+        """Whether a block is there."""
+        return self._file(number).exists()
+
+    def save(self, number: int, layers: Mapping[str, np.ndarray | sp.csr_matrix]) -> None:
+        """Keep the layers of a block; those that are sparse are in all blocks."""
+        arrays: dict[str, Any] = {}
+        for name, block in layers.items():
+            if sp.issparse(block):
+                arrays |= {f"{name}/{part}": getattr(block, part) for part in ("data", "indices", "indptr")}
+                arrays[f"{name}/shape"] = np.array(block.shape)
+            else:
+                arrays[name] = block
+        with replacing(self._file(number)) as beside:
+            np.savez(beside, **arrays)
+
+    def finish(self, obs: pd.DataFrame, var: pd.DataFrame, uns: dict) -> None:
+        """Put the blocks together, write the file, and remove them."""
+        write = _write_h5ad if self.path.suffix == ".h5ad" else _write_zarr
+        with replacing(self.path) as beside:
+            write(beside, AnnData(obs=obs, var=var, uns=uns), self._blocks)
+        shutil.rmtree(self.folder)
+
+    def _blocks(self) -> Iterator[dict[str, np.ndarray | sp.csr_matrix]]:
+        for file in sorted(self.folder.glob("*.npz")):
+            with np.load(file) as stored:
+                names = dict.fromkeys(key.partition("/")[0] for key in stored.files)
+                yield {name: _read(stored, name) for name in names}
+
+
+def _read(stored: Mapping[str, np.ndarray], name: str) -> np.ndarray | sp.csr_matrix:
+    if name in stored:
+        return stored[name]
+    parts = tuple(stored[f"{name}/{part}"] for part in ("data", "indices", "indptr"))
+    return sp.csr_matrix(parts, shape=tuple(stored[f"{name}/shape"]))
+
+
+def _write_h5ad(path: Path, frame: AnnData, blocks) -> None:
+    frame.write_h5ad(path)
+    with h5py.File(path, "r+") as file:
+        _write_layers(file["layers"], frame.shape, blocks)
+
+
+def _write_zarr(path: Path, frame: AnnData, blocks) -> None:
+    import zarr
+
+    group = zarr.open_group(str(path), mode="w")
+    write_elem(group, "/", frame)
+    _write_layers(group["layers"], frame.shape, blocks)
+    zarr.consolidate_metadata(group.store)  # so that a reader finds all of it in one file
+
+
+def _write_layers(group, shape: tuple[int, int], blocks) -> None:
+    """Layers in the format of AnnData, one block after the other."""
+    start = 0
+    for layers in blocks():
+        n_rows = next(iter(layers.values())).shape[0]
+        for name, block in layers.items():
+            if start == 0 and sp.issparse(block):
+                block.indptr = block.indptr.astype(np.int64)  # of all blocks there may be more than 32 bits can count
+                write_elem(group, name, block)
+            elif start == 0:
+                create = getattr(group, "create_array", None) or group.create_dataset
+                chunks = (min(shape[0], max(1, 2**20 // max(1, shape[1]))), shape[1])
+                created = create(name, shape=shape, dtype=block.dtype, chunks=chunks)
+                created.attrs["encoding-type"], created.attrs["encoding-version"] = "array", "0.2.0"
+                created[:n_rows] = block
+            elif sp.issparse(block):
+                sparse_dataset(group[name]).append(block)
+            else:
+                group[name][start : start + n_rows] = block
+        start += n_rows

@@ -1,0 +1,87 @@
+"""Results that go to a file are those in memory, and an interruption loses nothing."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sccountsdiff.model import impute as impute_file
+from sccountsdiff.model.streaming import BlockFolder
+
+READ = {".h5ad": ad.read_h5ad, ".zarr": ad.read_zarr}
+KWARGS = {"seed": 3, "silent": True, "batch_size": 16, "quantiles": [0.05, 0.9]}
+
+
+@pytest.fixture(params=list(READ))
+def suffix(request):
+    if request.param == ".zarr":
+        pytest.importorskip("zarr")
+    return request.param
+
+
+@pytest.mark.parametrize("fmt", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("what", ["zeros", "sites"])
+def test_the_file_holds_what_memory_would(trained, query, sites, dense, tmp_path, suffix, fmt, what):
+    query.X = fmt(query.X.toarray())
+    kwargs = KWARGS | ({"sites": sites} if what == "sites" else {"n_folds": 2, "n_samples": 2})
+    path = tmp_path / f"result{suffix}"
+    assert trained.impute(query, out=path, **kwargs) == path
+    assert not query.layers and "sccountsdiff" not in query.uns
+    assert list(tmp_path.iterdir()) == [path]
+    trained.impute(query, **kwargs)
+    stored = READ[suffix](path)
+    assert set(stored.layers) == set(query.layers) and stored.X is None
+    for name, layer in query.layers.items():
+        assert sp.issparse(stored.layers[name]) == sp.issparse(layer) and stored.layers[name].dtype == layer.dtype
+        np.testing.assert_array_equal(dense(stored.layers[name]), dense(layer))
+    assert stored.obs_names.equals(query.obs_names) and stored.var_names.equals(query.var_names)
+    assert stored.uns["sccountsdiff"]["imputed"]["seed"] == 3
+
+
+def test_an_interrupted_call_goes_on_to_the_same_file(trained, query, sites, dense, tmp_path, monkeypatch, suffix):
+    path, fill, n_read = tmp_path / f"result{suffix}", impute_file.fill, []
+
+    def interrupted(*args, **kwargs):
+        for position, block in enumerate(fill(*args, **kwargs)):
+            if position == 2:
+                raise KeyboardInterrupt
+            yield block
+
+    def counted(*args, **kwargs):
+        for block in fill(*args, **kwargs):
+            n_read.append(block.number)
+            yield block
+
+    kwargs = KWARGS | {"sites": sites, "n_samples": 3, "n_steps": 2}
+    monkeypatch.setattr(impute_file, "fill", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained.impute(query, out=path, **kwargs)
+    assert not path.exists(), "nothing looks complete that is not"
+    monkeypatch.setattr(impute_file, "fill", counted)
+    trained.impute(query, out=path, **kwargs)
+    assert n_read == [2, 3], "blocks that were done are not made again"
+    trained.impute(query, **kwargs)
+    np.testing.assert_array_equal(dense(READ[suffix](path).layers["imputed"]), dense(query.layers["imputed"]))
+
+
+def test_other_work_starts_anew(tmp_path):
+    path = tmp_path / "result.h5ad"
+    BlockFolder(path, {"seed": 0}).save(0, {"imputed": np.ones((2, 2))})
+    assert BlockFolder(path, {"seed": 0}).is_done(0)
+    assert not BlockFolder(path, {"seed": 1}).is_done(0)
+
+
+def test_refusals(trained, query, tmp_path):
+    (tmp_path / "there.h5ad").touch()
+    for out, message in (
+        ("result.csv", "`out` must end in .h5ad or .zarr, not 'result.csv'"),
+        ("there.h5ad", "there.h5ad already exists"),
+        ("no/folder.h5ad", "The folder of .* does not exist"),
+    ):
+        with pytest.raises((ValueError, OSError), match=message):
+            trained.impute(query, out=tmp_path / out, **KWARGS)
+    for options in ({"indices": [1]}, {"return_mean": False, "n_samples": 2}):
+        with pytest.raises(ValueError, match="`out` holds layers of all cells"):
+            trained.impute(query, out=tmp_path / "result.h5ad", silent=True, **options)
