@@ -186,9 +186,8 @@ class ImputeMixin(CountsDiffBase):
 
         shape = (len(rows), source.counts.shape[1])
         sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
-        full = (
-            what == "zeros" and genes is None and min_value <= 0
-        )  # an expectation in every entry: CSR would take twice the memory
+        # An expectation in every entry: CSR would take twice the memory.
+        full = target == "zeros" and genes is None and min_value <= 0
         is_sparse = {suffix: sparse and (layer.is_whole or not full) for suffix, layer in layers.items()}
         if out is None and full:
             _warn_of_size(shape, [layer.dtype for layer in layers.values()])
