@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import sccountsdiff.data.source
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.diffusion import NOISED, OBSERVED
-from sccountsdiff.model.sites import missing_entries, named_sites, only, zeros
+from sccountsdiff.model.sites import digest_of, missing_entries, named_sites, only, zeros
 
 QUICK = {"n_samples": 2, "n_steps": 2, "seed": 0, "batch_size": 16, "silent": True, "key_added": None}
 MEAN = {"n_steps": 1, "final": "mean"}
@@ -55,6 +55,14 @@ class TestNamedSites:
         asked[31, 7] = 3
         with pytest.raises(ValueError, match=r"sites holds 3\.0 in cell 31, gene 7: .*\(True = fill in\)"):
             named_sites(asked, query, trained._source(query))
+
+
+def test_the_digest_is_that_of_the_entries(query, sites):
+    same = [sites, sp.csr_matrix(sites), sites.astype(np.float32), sp.csc_matrix(sites)]
+    assert len({digest_of(given, query) for given in same}) == 1
+    other = sites.copy()
+    other[3, 3] = not other[3, 3]
+    assert digest_of(other, query) != digest_of(sites, query) and digest_of(None, query) is None
 
 
 class TestSites:

@@ -25,7 +25,7 @@ from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
-from sccountsdiff.model.sites import Sites, missing_entries, named_sites, only, zeros
+from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, zeros
 from sccountsdiff.model.streaming import BlockFolder
 
 logger = logging.getLogger("sccountsdiff")
@@ -182,7 +182,8 @@ class ImputeMixin(CountsDiffBase):
         blocks = None
         if out is not None:
             work = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
-            blocks = BlockFolder(out, work | {"data": self._fingerprint(source), "weights": self._weights_digest()})
+            work |= {"data": _fingerprint(source), "sites": digest_of(sites, data), "weights": self._weights_digest()}
+            blocks = BlockFolder(out, work)
 
         shape = (len(rows), source.counts.shape[1])
         sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
@@ -300,15 +301,18 @@ class ImputeMixin(CountsDiffBase):
             return float(np.max(summary.largest, initial=0))
         return source.largest(rows)
 
-    def _fingerprint(self, source: CellSource) -> str:
-        return hashlib.sha256(b"".join(source.matrix.fingerprint())).hexdigest()
-
     def _weights_digest(self) -> str:
         """A short name for the weights: a result that was begun with others is not gone on with."""
         digest = hashlib.sha256()
         for name, tensor in self.module.state_dict().items():
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+
+def _fingerprint(source: CellSource) -> str:
+    """A short name for counts, mask and covariates."""
+    covariates = source.categories.tobytes(), source.continuous.tobytes()
+    return hashlib.sha256(b"".join([*source.matrix.fingerprint(), *covariates])).hexdigest()
 
 
 def _walk_settings(given: SamplingSettings) -> list[str]:

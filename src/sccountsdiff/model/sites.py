@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,17 @@ def named_sites(sites: Sites, data: AnnData, source: CellSource) -> ChooseSites:
         gene = data.var_names[others[n_asked.argmax()]]
         raise ValueError(f"`sites` asks for gene {gene!r}, which the model was not trained on.")
     return choose
+
+
+def digest_of(sites: Sites | None, data: AnnData) -> str | None:
+    """A short name for the entries that the user names: the same for the same ones, however they are given."""
+    if sites is None:
+        return None
+    digest = hashlib.sha256()
+    for _, block in iter_some_rows(_read_sites(sites, data), np.arange(data.n_obs)):
+        for positions in block.nonzero():
+            digest.update(positions.astype(np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def _read_sites(sites: Any, data: AnnData) -> Matrix:
