@@ -74,6 +74,7 @@ def fill(
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
+    absent = torch.from_numpy(~source.present).to(device)
     for number, block in cell_blocks(module, rows, batch_size, silent, description):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
@@ -89,6 +90,8 @@ def fill(
                 continue
             places = entries[members]
             status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
+            # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
+            status = status.masked_fill(absent, NOISED)
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
             for k in range(n_samples):
                 generator = make_generator(device, seed, number, k, fold)

@@ -13,7 +13,6 @@ from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.compat import setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource
@@ -21,7 +20,7 @@ from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
-from sccountsdiff.model.sites import Sites, missing_entries, named_sites, zeros
+from sccountsdiff.model.sites import Sites, missing_entries, named_sites, within, zeros
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -41,6 +40,7 @@ class ImputeMixin(CountsDiffBase):
         return_mean: bool = True,
         quantiles: Sequence[float] | float | None = None,
         key_added: str | None = "imputed",
+        layer: str | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -57,7 +57,8 @@ class ImputeMixin(CountsDiffBase):
         Parameters
         ----------
         adata
-            Data to impute; default: the data of the model. Genes are matched by name and may stand in any order.
+            Data to impute; default: the data of the model. Genes are matched by name and may stand in any order. Genes
+            of the model that are absent have no place in the result: :meth:`prepare_query_anndata` adds them.
         indices
             Cells to impute, in the order in which they are to come back: positions, names, a slice, or a boolean for
             each cell. Then nothing is written to ``adata``.
@@ -80,8 +81,11 @@ class ImputeMixin(CountsDiffBase):
         key_added
             Name of the layer that is written; ``None`` writes nothing. Layers that an earlier call has written under
             this name go, but the counts, their mask and ``sites`` may not be overwritten.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         batch_size
             Cells at a time; default: ``scvi.settings.batch_size``. Draws depend on it: same ``seed``, ``batch_size``
             and cells, same integers.
@@ -116,8 +120,8 @@ class ImputeMixin(CountsDiffBase):
         key = key_added if indices is None else None  # of the layers that are written, if any are
         quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
         data = self._counts_adata(adata)
-        args = setup_args(self.registry_)
-        count_dtype = results.count_dtype_of(get_matrix(data, args["layer"], None).dtype)
+        args = self._layers(data, layer)
+        count_dtype = results.count_dtype_of(get_matrix(data, args["layer"], None if layer is None else "layer").dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
         draw_dtype = count_dtype if settings.final == "sample" else mean_dtype
         layers = results.layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
@@ -129,11 +133,12 @@ class ImputeMixin(CountsDiffBase):
         else:
             layers = {"": layers[""]} if return_mean else {}
         rows, order = unique_rows(indices, data)
-        source = self._source(adata, unseen_to_null, rows)
+        source = self._source(adata, unseen_to_null, rows, layer)
         if sites is None:
             choose_sites, n_folds = self._default_sites(adata, source, rows, n_folds)
         else:
             choose_sites, n_folds = named_sites(sites, data, source), 1
+        choose_sites = within(source, choose_sites)
         batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
 
         is_sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)

@@ -168,8 +168,9 @@ class SetupMixin(CountsDiffBase):
         # Of a model that is loaded, nothing can be passed to the set-up.
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
         setup = f"{cls.__name__}.{method}" if source_registry is None else None
-        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup)
-        checked_data = check_data(matrix, cells, args)
+        named_by = None if setup is None else "layer"
+        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup, named_by)
+        checked_data = check_data(matrix, cells, args, may_lack_genes=source_registry is not None)
         _check_genes(cells.adata, source_registry)
 
         make_layer, make_categorical, make_continuous = makers
@@ -240,8 +241,8 @@ def _check_genes(adata: AnnData, source_registry: dict | None) -> None:
         genes = field_state(source_registry, REGISTRY_KEYS.X_KEY)["column_names"]
     if not np.array_equal(match_genes(adata.var_names, genes), np.arange(adata.n_vars)):
         raise ValueError(
-            "adata has other genes than the model, or in another order. Load with adata=False and pass the data to "
-            "`impute`, or pass adata[:, model_genes]."
+            "adata has other genes than the model, or in another order. Call `CountsDiffImputer.prepare_query_anndata(adata, "
+            "reference_model)` first; or load the model with adata=False and pass the data to `impute` as it is."
         )
 
 
