@@ -8,6 +8,7 @@ import pytest
 
 from sccountsdiff.data.covariates import (
     check_covariates,
+    check_new_categories,
     continuous_values,
     encode,
     location_and_scale,
@@ -135,6 +136,14 @@ class TestEncode:
         ) as error:
             encode(obs, known)
         assert "u10" not in str(error.value)
+
+
+def test_new_categories_may_not_be_known_ones_of_another_type():
+    known = {"batch": np.array([1, 2]), "donor": np.array(["a"])}
+    check_new_categories(pd.DataFrame({"batch": [1, 3, 2], "donor": ["b", None, "a"]}), known)
+    check_new_categories(pd.DataFrame({"batch": [7]}), known)
+    with pytest.raises(ValueError, match="'1', 'x'. It knows 1, 2. The types differ: '1' is of type str"):
+        check_new_categories(pd.DataFrame({"batch": pd.Categorical(["x", "1"])}), known)
 
 
 class TestSeen:

@@ -198,6 +198,16 @@ class TestLoadQuery:
         gain = model.log_likelihood(unseen, **kwargs) - reference.log_likelihood(unseen, unseen_to_null=True, **kwargs)
         assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(200)
 
+    def test_categories_may_stand_in_any_order(self, reference, new):
+        """As in a column that has been made from others, with categories that no cell has."""
+        new.obs["batch"] = pd.Categorical(new.obs["batch"], categories=["b4", "b3", "b2", "b1", "b0"])
+        new.obs["cell_type"] = new.obs["cell_type"].cat.reorder_categories(["T", "B", "NK"])
+        model = CountsDiffImputer.load_query_data(new, reference)
+        codes = model.adata_manager.get_from_registry("extra_categorical_covs")
+        for key in ("batch", "cell_type"):
+            assert model.categories[key][codes[key]].tolist() == new.obs[key].tolist()
+        assert model.categories["batch"].tolist() == ["b0", "b1", "b2", "b3", "b4"]
+
     def test_from_a_folder_and_saved_again(self, reference, new, tmp_path, seeded):
         reference.save(tmp_path / "reference")
         model = CountsDiffImputer.load_query_data(new, tmp_path / "reference")
@@ -238,6 +248,8 @@ class TestLoadQuery:
         with pytest.raises(ValueError, match="all known to the model.*`unfrozen=True`"):
             CountsDiffImputer.load_query_data(known, reference)
         CountsDiffImputer.load_query_data(known, reference, unfrozen=True)
+        with pytest.raises(TypeError, match="`adata` must be an AnnData, not ndarray"):
+            CountsDiffImputer.load_query_data(known.X.toarray(), reference)
         with pytest.raises(KeyError, match="batch_key: 'batch' not in adata.obs"):
             CountsDiffImputer.load_query_data(query, reference)
         untrained = CountsDiffImputer(query, n_hidden=4, n_layers=1)

@@ -133,13 +133,40 @@ def _about_unseen(key: str, unseen: list, known: list) -> str:
         f"{some_of(sorted(map(repr, unseen)), 10)}. It knows {some_of(list(map(repr, known)), 10)}."
     )
     kinds = {str(category): type(category).__name__ for category in known}
-    alike = next((value for value in unseen if str(value) in kinds), None)
+    alike = _alike(unseen, known)
     if alike is None:
         return f"{message} Pass unseen_to_null=True to treat these cells as having no covariates."
     return (
         f"{message} The types differ: {alike!r} is of type {type(alike).__name__}, while the model knows it as "
         f"{kinds[str(alike)]}. Convert the column."
     )
+
+
+def _alike(unseen: Sequence, known: Sequence) -> object | None:
+    """One that is written like a known category, as the number 1 and the text "1" are."""
+    written = set(map(str, known))
+    return next((value for value in unseen if str(value) in written), None)
+
+
+def check_new_categories(obs: pd.DataFrame, categories: dict[str, np.ndarray]) -> None:
+    """Refuse new categories that are known ones of another type.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> check_new_categories(pd.DataFrame({"batch": ["1", "2"]}), {"batch": np.array(["1"])})
+    >>> check_new_categories(pd.DataFrame({"batch": [1, 2]}), {"batch": np.array(["1"])})
+    Traceback (most recent call last):
+    ...
+    ValueError: adata.obs['batch'] holds categories that the model was not trained on: 1, 2. It knows '1'. The types differ:
+    1 is of type int, while the model knows it as str. Convert the column.
+    """
+    for key, known in categories.items():
+        if key in obs:
+            values = pd.unique(obs[key].dropna().astype(object))
+            unseen = [value for value in values if value not in known.tolist()]
+            if _alike(unseen, known.tolist()) is not None:
+                raise ValueError(_about_unseen(key, unseen, known.tolist()))
 
 
 def continuous_values(obs: pd.DataFrame, keys: Sequence[str]) -> np.ndarray:

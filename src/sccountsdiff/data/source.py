@@ -21,7 +21,7 @@ from sccountsdiff.data.counts import check_block, check_counts, find_count_layer
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
-from sccountsdiff.data.reading import Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
+from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
 from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_counts
 
 if TYPE_CHECKING:
@@ -219,6 +219,10 @@ class CellSource:
         block[:, ~self.present] = 0
         return block
 
+    def _shared(self, block: Block) -> Block:
+        """The genes of a block that the model has, too."""
+        return block if self._in_order else block[:, self.columns[self.present]]
+
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
         """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""
         counts = self.matrix.read(rows)
@@ -237,14 +241,13 @@ class CellSource:
 
     def any_missing(self, rows: np.ndarray) -> bool:
         """Whether an entry of a gene that the model and the data have is missing in these cells."""
-        columns = self.columns[self.present]
         if self.counts.dtype.kind == "f":
             for _, block in iter_some_rows(self.counts, rows):
-                if np.isnan(values_of(block[:, columns])).any():
+                if np.isnan(values_of(self._shared(block))).any():
                     return True
         if self.matrix.mask is not None:
             for _, block in iter_some_rows(self.matrix.mask, rows):
-                block = block[:, columns]
+                block = self._shared(block)
                 if int((block != 0).sum()) < block.shape[0] * block.shape[1]:
                     return True
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,14 @@ from torch import Tensor
 
 from sccountsdiff.compat import is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
+from sccountsdiff.data.covariates import check_new_categories
 from sccountsdiff.data.messages import listing
 from sccountsdiff.data.reading import Matrix, as_matrix, dense, is_sparse
 from sccountsdiff.data.source import match_genes
 from sccountsdiff.model.base import CountsDiffBase
+
+if TYPE_CHECKING:
+    from sccountsdiff.model import CountsDiffImputer
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -31,7 +35,7 @@ class QueryMixin(CountsDiffBase):
     def prepare_query_anndata(
         cls,
         adata: AnnData,
-        reference_model: str | Path | CountsDiffBase,
+        reference_model: str | Path | CountsDiffImputer,
         return_reference_var_names: bool = False,
         inplace: bool = True,
         *,
@@ -116,7 +120,7 @@ class QueryMixin(CountsDiffBase):
     def load_query_data(
         cls,
         adata: AnnData | MuData,
-        reference_model: str | Path | CountsDiffBase,
+        reference_model: str | Path | CountsDiffImputer,
         *,
         unfrozen: bool = False,
     ) -> Self:
@@ -156,6 +160,7 @@ class QueryMixin(CountsDiffBase):
         """
         reference = cls._reference(reference_model)
         reference._require_trained()
+        check_new_categories(reference._cells(adata).categorical_obs, reference.categories)
         registry = reference.registry_
         setup = cls.setup_mudata if is_mudata_setup(registry) else cls.setup_anndata
         setup(adata, source_registry=registry, extend_categories=True, **setup_args(registry))
@@ -182,7 +187,7 @@ class QueryMixin(CountsDiffBase):
         return model
 
     @classmethod
-    def _reference(cls, model: str | Path | CountsDiffBase) -> Self:
+    def _reference(cls, model: str | Path | CountsDiffImputer) -> Self:
         """The model itself, or the one that was saved to a folder."""
         if isinstance(model, cls):
             return model

@@ -17,7 +17,7 @@ from scvi.data import AnnDataManager, fields
 from sccountsdiff.checks import one_of
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
-from sccountsdiff.data.covariates import check_categories, check_covariates
+from sccountsdiff.data.covariates import check_categories, check_covariates, encode
 from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.data.reading import Matrix, is_csc
@@ -183,6 +183,11 @@ class SetupMixin(CountsDiffBase):
             data_fields.append(make_layer(OBSERVED_KEY, args["mask_layer"]))
         manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
         manager.register_fields(data, **load_kwargs)
+        if source_registry is not None and categorical:
+            # To pandas, the same categories in another order are the same type: scvi-tools may take codes of that order.
+            known = field_state(manager.registry, REGISTRY_KEYS.CAT_COVS_KEY)["mappings"]
+            codes = manager.get_from_registry(REGISTRY_KEYS.CAT_COVS_KEY)
+            codes[categorical] = encode(cells.categorical_obs, {key: known[key] for key in categorical})
         manager.checked_data = checked_data
         cls.register_manager(manager)
         _store_by_rows(cells.adata, args["layer"], matrix.counts)
