@@ -51,9 +51,7 @@ intersphinx_mapping = {
     "torch": ("https://docs.pytorch.org/docs/stable/", None),
 }
 nitpicky = True
-_external = (
-    "anndata|collections|h5py|lightning|logging|matplotlib|mudata|numpy|pandas|pathlib|scanpy|scipy|scvi|torch|typing"
-)
+_external = "anndata|collections|h5py|lightning|logging|matplotlib|mudata|numpy|pandas|pathlib|scanpy|scipy|scvi|sparse|torch|typing"
 nitpick_ignore_regex = [("py:.*", rf"({_external})(\..*)?"), ("py:data", "Ellipsis")]
 
 autosummary_generate = True

@@ -136,11 +136,13 @@ class CountsDiffModule(BaseModuleClass):
     def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
-        A cell with a category that was not there in training is in the null state. ``kept`` is the share of the molecules
-        of training cells that was left when they were thinned.
+        A cell with a category that was not there in training, or with NaN, is in the null state: training drops all
+        covariates of a cell or none. ``kept`` is the share of the molecules of training cells that was left when they were
+        thinned.
         """
-        unseen = (categories >= self.n_categories).any(1)
+        unseen = (categories >= self.n_categories).any(1) | continuous.isnan().any(1)
         categories = categories.masked_fill(unseen[:, None], 0)
+        continuous = continuous.masked_fill(unseen[:, None], 0)
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
             copies = len(x) // len(categories)  # 2 under guidance

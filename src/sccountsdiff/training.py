@@ -26,7 +26,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     lr
         Highest learning rate. Default: that of ``default_lr`` for the number of genes.
     weight_decay
-        Decoupled weight decay.
+        Decoupled weight decay; none where a part of the network is frozen, which it would move.
     n_warmup_steps
         Optimiser steps over which the learning rate rises; at most a tenth of all steps.
     lr_final
@@ -80,11 +80,12 @@ class CountsDiffTrainingPlan(pl.LightningModule):
 
     def configure_optimizers(self):
         """AdamW and its schedule, in steps."""
+        is_frozen = not all(weights.requires_grad for weights in self.module.parameters())
         # scvi-tools' default eps of 0.01 would swamp the small gradients of rare genes.
         optimizer = torch.optim.AdamW(
-            self.module.parameters(),
+            [weights for weights in self.module.parameters() if weights.requires_grad],
             lr=self.lr,
-            weight_decay=self.weight_decay,
+            weight_decay=0.0 if is_frozen else self.weight_decay,
             betas=(0.9, 0.99),
             eps=1e-8,
             # With mixed precision, Lightning clips no gradients that a fused optimiser would unscale itself.

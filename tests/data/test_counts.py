@@ -238,6 +238,12 @@ class TestFindCountLayers:
             "and pass layer='counts' to setup",
         ]
 
+    def test_advice_for_the_method_that_was_called(self, adata):
+        assert find_count_layers(adata, "adata.layers['log']", "")[:2] == [
+            "adata.layers['umi'] looks like counts: pass layer='umi'",
+            "adata.X looks like counts: pass layer='X'",
+        ]
+
     def test_advice_for_what_a_model_reads_can_be_run(self, adata):
         target = "adata.layers['log']"
         found = find_count_layers(adata, target)
@@ -282,7 +288,7 @@ class TestGetMatrix:
 
     def test_names_the_layers_there_are(self):
         adata = ad.AnnData(counts())
-        with pytest.raises(KeyError, match=r"layer='counts' is not in adata.layers, which has none"):
+        with pytest.raises(KeyError, match=r"layer='counts' is not in .*, which has none\. adata\.X looks like counts"):
             get_matrix(adata, "counts")
         adata.layers["counts"] = adata.layers["log"] = adata.X
         with pytest.raises(KeyError, match=r"which has 'counts', 'log'\. Did you mean 'counts' for 'count'\?"):

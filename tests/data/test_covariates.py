@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sccountsdiff.data.covariates import check_covariates, continuous_values, encode, location_and_scale
+from sccountsdiff.data.covariates import (
+    check_covariates,
+    check_new_categories,
+    continuous_values,
+    encode,
+    location_and_scale,
+    seen_covariates,
+)
 
 
 class TestCheckCovariates:
@@ -49,6 +56,24 @@ class TestCheckCovariates:
         ):
             with pytest.raises(ValueError, match=f"^{place} is missing in 2 of 3 cells"):
                 check_covariates(obs, [key], **names)
+
+    def test_may_lack_what_stands_for_nothing(self, obs):
+        obs.loc[[0, 2], ["donor", "n_umi"]] = None
+        check_covariates(obs, ["donor", "zzz"], may_lack=True)
+        check_covariates(obs, ["n_umi", "zzz"], continuous=True, may_lack=True)
+        assert encode(obs, {"donor": np.array(["d2"]), "zzz": np.array([1, 2])}, unseen_to_null=True).tolist() == [
+            [1, 2],
+            [0, 2],
+            [1, 2],
+        ]
+        np.testing.assert_array_equal(
+            continuous_values(obs, ["n_umi", "zzz"]), [[np.nan] * 2, [4, np.nan], [np.nan] * 2]
+        )
+        with pytest.raises(ValueError, match="is not numeric"):
+            check_covariates(obs, ["donor"], continuous=True, may_lack=True)
+        for key in ("donor", "zzz"):
+            with pytest.raises((ValueError, KeyError), match="Or else"):
+                check_covariates(obs, [key], advice=" Or else.")
 
     @pytest.mark.parametrize("key", ["cell_type", "donor", "complex"])
     def test_continuous_must_be_numeric(self, obs, key):
@@ -111,6 +136,36 @@ class TestEncode:
         ) as error:
             encode(obs, known)
         assert "u10" not in str(error.value)
+
+
+def test_new_categories_may_not_be_known_ones_of_another_type():
+    known = {"batch": np.array([1, 2]), "donor": np.array(["a"])}
+    check_new_categories(pd.DataFrame({"batch": [1, 3, 2], "donor": ["b", None, "a"]}), known)
+    check_new_categories(pd.DataFrame({"batch": [7]}), known)
+    with pytest.raises(ValueError, match="'1', 'x'. It knows 1, 2. The types differ: '1' is of type str"):
+        check_new_categories(pd.DataFrame({"batch": pd.Categorical(["x", "1"])}), known)
+
+
+class TestSeen:
+    def test_combinations_and_their_numbers(self):
+        rng = np.random.default_rng(0)
+        codes = rng.integers(3, size=(500, 2))
+        seen = seen_covariates(codes, np.zeros((500, 0)))
+        assert seen["n_cells"].sum() == 500 and len(seen["codes"]) == len(np.unique(codes, axis=0))
+        for combination, n in zip(seen["codes"], seen["n_cells"], strict=True):
+            assert (codes == combination).all(1).sum() == n
+
+    def test_continuous_ones_stay_with_their_cells_and_are_not_too_many(self, monkeypatch):
+        monkeypatch.setattr("sccountsdiff.data.covariates.MAX_SEEN", 100)
+        codes = np.arange(1000)[:, None] // 250
+        seen = seen_covariates(codes, np.arange(1000.0)[:, None])
+        assert seen["n_cells"].sum() == 100
+        np.testing.assert_array_equal(seen["values"][:, 0] // 250, seen["codes"][:, 0])
+        assert set(seen["codes"][:, 0]) == {0, 1, 2, 3}
+
+    def test_none(self):
+        seen = seen_covariates(np.zeros((7, 0), int), np.zeros((7, 0)))
+        assert seen["n_cells"].tolist() == [7]
 
 
 class TestContinuous:

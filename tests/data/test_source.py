@@ -64,6 +64,29 @@ class TestSource:
         assert source.n_cells == 9
         np.testing.assert_array_equal(source.select(counts), expected)
 
+    @pytest.mark.parametrize("make", FORMATS)
+    def test_genes_that_the_data_lacks_are_missing(self, adata, make):
+        few = ad.AnnData(
+            make(adata.X[:, [3, 1]]), obs=adata.obs, layers={"seen": make(adata.layers["seen"][:, [3, 1]])}
+        )
+        few.var_names = ["d", "b"]
+        rows = np.array([2, 5])
+        source = source_of(few, mask_layer="seen")
+        counts, tensors = source.read(rows)
+        assert counts.dtype == np.int64 and source.present.tolist() == [False, True, False, True]
+        np.testing.assert_array_equal(counts, adata.X[rows][:, [3, 1]])
+        np.testing.assert_array_equal(tensors["X"], np.where(source.present, adata.X[rows], np.nan))
+        np.testing.assert_array_equal(tensors[OBSERVED_KEY], source.present & adata.layers["seen"][rows])
+        np.testing.assert_array_equal(source.select(counts), source.present * adata.X[rows])
+        assert not source_of(few).any_missing(rows)  # nothing that a result has a place for
+
+    def test_unknown_covariates_are_the_null_state(self, adata):
+        adata.obs["kind"] = adata.obs["kind"].where(np.arange(9) != 2)
+        kinds = {"kind": np.array(["y", "x"]), "donor": np.array(["d"])}
+        source = source_of(adata, categories=kinds, continuous_keys=["dose"], unseen_to_null=True)
+        assert source.categories[:4].tolist() == [[1, 1], [0, 1], [2, 1], [0, 1]]
+        assert np.isnan(source.continuous).all()
+
     def test_covariates_belong_to_their_rows(self, adata):
         source = source_of(adata, categories={"kind": np.array(["y", "x"])}, continuous_keys=["age"])
         _, tensors = source.read(np.array([1, 2, 7]))
@@ -207,9 +230,10 @@ class TestMatchGenes:
         genes = rng.choice(names, 12, replace=False)
         np.testing.assert_array_equal(names[match_genes(names, genes)], genes)
 
-    def test_missing_ones_are_named_five_at_most(self):
-        with pytest.raises(ValueError, match=r"lacks 1 of the 2 genes .*: b\."):
-            match_genes(pd.Index(["a", "c"]), ["a", "b"])
+    def test_absent_ones_are_told_of_and_named_five_at_most(self, caplog):
+        with caplog.at_level("INFO", "sccountsdiff"):
+            assert match_genes(pd.Index(["a", "c"]), ["a", "b"]).tolist() == [0, -1]
+        assert "lacks 1 of the 2 genes the model was trained on: b. They count as missing." in caplog.text
         with pytest.raises(ValueError, match=r"lacks 6 of the 6 genes .*: a, b, c, d, e, \.\.\."):
             match_genes(pd.Index(["z"]), list("abcdef"))
 

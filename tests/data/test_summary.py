@@ -174,6 +174,8 @@ class TestNothingObserved:
         message = r"^adata\.X has no observed entry.* for 1 of 11 cells \('c10'\) and 1 of 7 genes \('g6'\)\."
         with pytest.raises(ValueError, match=message):
             summarise_counts(store(dense, fmt), store(mask, mask_fmt), **names)
+        with pytest.raises(ValueError, match=r"for 1 of 11 cells \('c10'\)\. Remove"):
+            summarise_counts(store(dense, fmt), store(mask, mask_fmt), may_lack_genes=True, **names)
         mask[10, 1] = mask[10, 6] = True
         summarise_counts(store(np.nan_to_num(dense), fmt), store(mask, mask_fmt))
 

@@ -118,7 +118,9 @@ def results_of(name: str, model: CountsDiffImputer) -> dict[str, np.ndarray]:
         "rounded": model.impute(
             sites=sites, n_samples=1, return_mean=False, key_added=None, rounding="poisson", attrition=0.2, **sampled
         ),
-        "predictive": model.posterior_predictive_sample(n_samples=2, n_folds=3, n_steps=3, **sampled),
+        "predictive": np.moveaxis(
+            model.posterior_predictive_sample(n_samples=2, n_folds=3, n_steps=3, **sampled).todense(), -1, 0
+        ),
         "generated": model.generate(40, covariates, n_steps=6, seed=5, **common).X.toarray(),
     }
     expected = {

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import sccountsdiff
+from sccountsdiff import CountsDiffImputer
 
 
 class TestGenerate:
@@ -80,8 +81,7 @@ class TestGenerate:
     @pytest.mark.parametrize(
         ("covariates", "error", "message"),
         [
-            ({"cell_type": "B"}, KeyError, r"must name cell_type, age; missing: age\."),
-            ({"cell_type": "B", "age": 0, "sex": "f"}, KeyError, "must name cell_type, age; unknown: sex"),
+            ({"cell_type": "B", "age": 0, "sex": "f"}, KeyError, "may name cell_type, age; unknown: sex"),
             ({"cell_type": "HSC", "age": 0}, ValueError, "not trained on: 'HSC'. It knows 'B', 'NK', 'T'"),
             ({"cell_type": ["B", "T"], "age": 0}, ValueError, r"covariates\['cell_type'\] has 2 values for 3 cells"),
             ({"cell_type": "B", "age": "old"}, ValueError, r"^covariates\['age'\] is not numeric"),
@@ -154,21 +154,79 @@ class TestGenerate:
     def test_models_without_covariates(self, plain):
         assert plain.generate(3, n_steps=2, silent=True).shape == (3, 20)
         assert plain.generate(3, {}, n_steps=2, silent=True).shape == (3, 20)
-        with pytest.raises(KeyError, match="must name nothing: the model has none; unknown: cell_type"):
+        with pytest.raises(KeyError, match="may name nothing: the model has none; unknown: cell_type"):
             plain.generate(3, {"cell_type": "B"})
 
     def test_models_with_continuous_covariates_only(self, aged):
         assert aged.generate(3, {"age": [0, 1, 2]}, n_steps=2, silent=True).shape == (3, 20)
-        with pytest.raises(ValueError, match="Pass `covariates` with age"):
-            aged.generate(3)
+        kwargs = {"n_steps": 2, "seed": 0, "silent": True}
+        cells = aged.generate(3, **kwargs).X.toarray()
+        np.testing.assert_array_equal(cells, aged.generate(3, {"age": 0.0}, guidance=0, **kwargs).X.toarray())
+
+
+class TestPartialCovariates:
+    """Those that are not named are drawn from training cells with the same categories."""
+
+    @pytest.fixture(scope="class")
+    def model(self, simulate, train):
+        """Three types, of which the third is in one of two batches only, and the first twice as old."""
+        adata = simulate(200).adata
+        rng = np.random.default_rng(0)
+        adata.obs["batch"] = np.where(adata.obs["cell_type"] == "T", "x", rng.choice(["x", "y"], 200, p=[0.2, 0.8]))
+        adata.obs["age"] = np.where(adata.obs["cell_type"] == "B", 2.0, 1.0) + rng.random(200) / 2
+        CountsDiffImputer.setup_anndata(
+            adata, batch_key="batch", labels_key="cell_type", continuous_covariate_keys=["age"]
+        )
+        return train(adata)
+
+    def test_follow_the_ones_that_are_named(self, model):
+        obs = model.generate(300, {"cell_type": ["B", "NK", "T"] * 100}, n_steps=1, seed=0, silent=True).obs
+        assert (obs["batch"][obs["cell_type"] == "T"] == "x").all()
+        assert (obs["age"].astype(int) == np.where(obs["cell_type"] == "B", 2, 1)).all()
+        of_data = model.adata.obs
+        for kind in ("B", "NK"):
+            share = (of_data["batch"][of_data["cell_type"] == kind] == "y").mean()
+            drawn = (obs["batch"][obs["cell_type"] == kind] == "y").mean()
+            assert abs(drawn - share) < 4 * np.sqrt(share * (1 - share) / 100)
+
+    def test_all_of_them_as_often_as_in_the_data(self, model):
+        obs = model.generate(400, {}, n_steps=1, seed=0, silent=True).obs
+        pairs = [table.groupby(["batch", "cell_type"], observed=True).size() for table in (obs, model.adata.obs)]
+        share, expected = pairs[0] / 400, pairs[1] / 200
+        assert set(pairs[0].index) <= set(pairs[1].index)
+        gap = share.reindex(expected.index, fill_value=0) - expected
+        assert (gap.abs() < 4 * np.sqrt(expected * (1 - expected) / 400)).all()
+
+    def test_are_the_same_for_the_same_seed_and_known_to_saved_models(self, model, tmp_path):
+        model.save(tmp_path / "model")
+        again = CountsDiffImputer.load(tmp_path / "model", adata=False, accelerator="cpu")
+        kwargs = {"n_steps": 2, "silent": True}
+        first, second = (m.generate(20, {"batch": "x"}, seed=1, **kwargs) for m in (model, again))
+        pd.testing.assert_frame_equal(first.obs, second.obs)
+        np.testing.assert_array_equal(first.X.toarray(), second.X.toarray())
+        # As if all had been named.
+        np.testing.assert_array_equal(first.X.toarray(), model.generate(20, first.obs, seed=1, **kwargs).X.toarray())
+        assert not first.obs.equals(model.generate(20, {"batch": "x"}, seed=2, **kwargs).obs)
+
+    def test_combinations_that_no_cell_has(self, model):
+        with pytest.raises(ValueError, match=r"No training cell has {'batch': 'y', 'cell_type': 'T'}.*name them too"):
+            model.generate(2, {"cell_type": "T", "batch": "y"})
+        assert model.generate(2, {"cell_type": "T", "batch": "y", "age": 1.0}, n_steps=1, silent=True).n_obs == 2
+
+    def test_of_a_model_that_does_not_know_them(self, model, monkeypatch):
+        monkeypatch.delattr(model, "seen_covariates_")
+        with pytest.raises(KeyError, match="name cell_type, age too"):
+            model.generate(2, {"batch": "x"})
 
 
 class TestNullState:
     """What a model without dropped covariates has never seen is refused, and all else works."""
 
     def test_generation(self, strict):
-        with pytest.raises(ValueError, match="Pass `covariates` with cell_type, age: the model .* `p_uncond=0`"):
+        message = "Pass `covariates` with cell_type, age, or `covariates={}` to draw them: the model .* `p_uncond=0`"
+        with pytest.raises(ValueError, match=message):
             strict.generate(2)
+        assert strict.generate(2, {}, n_steps=1, silent=True).obs.columns.tolist() == ["cell_type", "age"]
         with pytest.raises(ValueError, match="not trained on: 'HSC'") as caught:
             strict.generate(2, {"cell_type": "HSC", "age": 0.0})
         assert "Leave out `covariates`" not in str(caught.value)

@@ -179,6 +179,22 @@ class TestRefusals:
             model.impute(mudata.MuData({"prot": query["prot"].copy()}))
 
 
+def test_new_cells_may_lack_genes_and_bring_a_donor(make, train):
+    reference = make()
+    setup(reference, batch_key="donor")
+    model = train(reference)
+    new = make(20, seed=4)
+    few = mudata.MuData({"prot": new["prot"].copy(), "rna": new["rna"][:, 5:].copy()})
+    assert model.denoise(few, unseen_to_null=True, silent=True).shape == (20, 20)
+    assert model.impute(few, unseen_to_null=True, **QUICK).shape == (20, 15)
+    new.obs["donor"] = "d3"
+    tuned = CountsDiffImputer.load_query_data(new, model)
+    tuned.train(1, enable_progress_bar=False, accelerator="cpu")
+    assert tuned.categories["donor"].tolist() == ["d1", "d2", "d3"]
+    with pytest.raises(TypeError, match="`adata` must be an AnnData.* set up with MuData"):
+        CountsDiffImputer.prepare_query_anndata(new["rna"], model)
+
+
 def test_a_modality_in_a_file_needs_all_of_the_data_there(make, tmp_path):
     """Batches of such data would be read in an order that files cannot be read in."""
     cells = make()["rna"]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import scvi
 from scipy import stats
 
 import sccountsdiff
@@ -57,7 +58,8 @@ class TestNormalizedExpression:
     def test_cells_sum_to_the_library_size(self, trained, query):
         for size in (1e4, 7.5):
             expression = trained.get_normalized_expression(query, library_size=size, silent=True)
-            np.testing.assert_allclose(expression.sum(1), size, rtol=1e-6)
+            np.testing.assert_allclose(expression.sum(1), size, rtol=1e-5)
+            assert (expression.dtypes == np.float32).all()
             assert (expression > 0).all(axis=None)
         assert expression.index.equals(query.obs_names)
         assert expression.columns.tolist() == query.var_names.tolist()
@@ -71,6 +73,16 @@ class TestNormalizedExpression:
         error, raw = np.abs(expression - truth).sum(1), np.abs(observed - truth).sum(1)
         gain = raw - error
         assert gain.mean() > 4 * gain.std(ddof=1) / 10
+
+    def test_counts_at_the_depth_of_the_cell(self, trained, simulate):
+        new = simulate(100, seed=5)
+        kwargs = {"silent": True, "return_numpy": True}
+        latent = trained.get_normalized_expression(new.adata, library_size="latent", **kwargs)
+        shares = trained.get_normalized_expression(new.adata, library_size=1, **kwargs)
+        np.testing.assert_allclose(latent / latent.sum(1, keepdims=True), shares, rtol=1e-5)
+        # Totals are those of the cells, but for the noise of a Poisson number and the share that the model gets wrong.
+        ratio = latent.sum(1) / new.rates.sum(1)
+        assert abs(np.log(ratio).mean()) < 0.05 and np.corrcoef(latent.sum(1), new.rates.sum(1))[0, 1] > 0.9
 
     def test_genes_and_cells_on_request(self, trained, query):
         full = trained.get_normalized_expression(query, silent=True)
@@ -113,7 +125,7 @@ class TestNormalizedExpression:
     @pytest.mark.parametrize(
         ("size", "error", "message"),
         [
-            ("latent", TypeError, "`library_size` must be a number, not 'latent'"),
+            ("total", TypeError, "`library_size` must be a number, not 'total'"),
             (-5, ValueError, "`library_size` must be a finite number above 0, not -5"),
             (np.inf, ValueError, "`library_size` must be a finite number above 0, not inf"),
         ],
@@ -129,9 +141,10 @@ class TestPosteriorPredictive:
         new = simulate(100, seed=3).adata
         counts = new.X.toarray()
         draws = trained.posterior_predictive_sample(new, n_samples=40, n_steps=3, n_folds=4, seed=0, silent=True)
-        assert draws.shape == (40, 100, 20)
+        assert draws.shape == (100, 20, 40)
+        draws = draws.todense()
         assert (draws >= 0).all() and (draws == np.rint(draws)).all()
-        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=-1)
         covered = ((counts >= low) & (counts <= high)).mean(1)  # one number for each cell: entries of it depend
         standard_error = covered.std(ddof=1) / 10
         # Discrete intervals cover more than their level; 40 draws bound them a little too tightly.
@@ -140,7 +153,7 @@ class TestPosteriorPredictive:
     def test_intervals_are_narrower_than_those_of_the_marginals(self, trained, simulate):
         new = simulate(100, seed=3).adata
         draws = trained.posterior_predictive_sample(new, n_samples=40, n_steps=3, n_folds=4, seed=0, silent=True)
-        within = draws.std(0).mean()
+        within = draws.todense().std(-1).mean()
         assert within < 0.75 * new.X.toarray().std(0).mean()
 
     def test_type_seed_and_order(self, trained, query):
@@ -149,11 +162,28 @@ class TestPosteriorPredictive:
         query.X = query.X.astype(np.int64)
         whole = trained.posterior_predictive_sample(query, seed=0, **kwargs)
         assert whole.dtype == np.int64
-        np.testing.assert_array_equal(whole, full)
-        rows = np.r_[19:9:-1]
-        np.testing.assert_array_equal(trained.posterior_predictive_sample(query, rows, seed=0, **kwargs), full[:, rows])
-        means = trained.posterior_predictive_sample(query, seed=0, final="mean", **kwargs)
+        np.testing.assert_array_equal(whole.todense(), full.todense())
+        rows = np.r_[19:9:-1, 19]
+        some = trained.posterior_predictive_sample(query, rows, seed=0, gene_list=["gene7", "gene2"], **kwargs)
+        np.testing.assert_array_equal(some.todense(), full.todense()[rows][:, [7, 2]])
+        one = trained.posterior_predictive_sample(query, seed=0, **(kwargs | {"n_samples": 1}))
+        np.testing.assert_array_equal(one.todense(), full.todense()[..., 0])
+        means = trained.posterior_predictive_sample(query, seed=0, final="mean", **kwargs).todense()
         assert (means != np.rint(means)).any()  # not cut off to the type of the counts
+
+    def test_checks_of_scvi_tools_run_on_it(self, saved, query):
+        """Of means and zeros of the genes, which the model has learnt."""
+        query.X = query.X.astype(np.int64)  # scvi-tools cannot tell whether sparse floating-point numbers are counts
+        model = sccountsdiff.CountsDiffImputer.load(saved, adata=query, accelerator="cpu")
+        check = scvi.criticism.PosteriorPredictiveCheck(query, {"countsdiff": model}, n_samples=3)
+        check.zero_fraction()
+        check.coefficient_of_variation("cells")
+        zeros, variation = (check.metrics[name] for name in ("zero_fraction", "cv_gene"))
+        counts = query.X.toarray()
+        np.testing.assert_allclose(zeros["Raw"], (counts > 0).mean(0), rtol=1e-5)
+        np.testing.assert_allclose(variation["Raw"], counts.std(0) / counts.mean(0), rtol=1e-4)
+        assert np.corrcoef(zeros["Raw"], zeros["countsdiff"])[0, 1] > 0.95
+        assert np.corrcoef(variation["Raw"], variation["countsdiff"])[0, 1] > 0.8
 
     def test_unknown_arguments_are_named(self, trained, query):
         message = r"posterior_predictive_sample\(\) takes no argument 'n_step'; did you mean 'n_steps'\?"

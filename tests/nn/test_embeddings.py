@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from sccountsdiff.nn import Conditioning, TimeEmbedding
+from sccountsdiff.nn.embeddings import CategoryEmbedding
 
 T = torch.tensor([0.1, 0.5, 0.5, 1.0])
 DEPTH = torch.tensor([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [5.0, 1.0, -1.0]])
@@ -69,3 +70,17 @@ def test_null_state_silences_covariates_cell_by_cell(conditioning):
 def test_without_covariates():
     tokens = Conditioning(16, 3)(T, DEPTH, CATEGORIES[:, :0], CONTINUOUS[:, :0], NONE)
     assert tokens.shape == (4, 2, 16)
+
+
+def test_frozen_categories_say_the_same_and_are_not_trained(conditioning):
+    free = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    conditioning.freeze_known((2, 2))  # of 3, and of 2
+    tokens = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    assert torch.equal(tokens, free)
+    tokens.sum().backward()
+    first, second = conditioning.categorical
+    assert isinstance(first, CategoryEmbedding)
+    assert (first.weight.grad[:2] == 0).all() and (first.weight.grad[2] == (CATEGORIES[:, 0] == 2).sum()).all()
+    assert second.weight.grad is None
+    trained = [name for name, weights in conditioning.named_parameters() if weights.requires_grad]
+    assert trained == ["categorical.0.weight"]

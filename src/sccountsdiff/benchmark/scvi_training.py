@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sccountsdiff.benchmark.quiet import quiet
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 
 if TYPE_CHECKING:
     from anndata import AnnData

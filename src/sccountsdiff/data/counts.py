@@ -159,7 +159,8 @@ def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> li
     name
         What is read in vain, e.g. ``"adata.X"``; it is left out.
     setup
-        Method to which another layer can be passed. `None`: a model says what is read, so counts have to be put there.
+        Method to which another layer can be passed, as its argument ``layer``; ``""``: the one that was called. `None`:
+        a model says what is read, so counts have to be put there.
 
     Returns
     -------
@@ -173,27 +174,29 @@ def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> li
     ["adata.layers['raw'] looks like counts: the model reads adata.X, so set adata.X = adata.layers['raw']"]
     """
 
-    def put(place: str) -> str:
-        return f"the model reads {name}, so set {name} = {place}"
+    def use(layer: str | None, place: str) -> str:
+        if setup is None:
+            return f"the model reads {name}, so set {name} = {place}"
+        return f"pass layer={layer!r} to {setup}" if setup else f"pass layer={layer or 'X'!r}"
 
     found = {}
     for layer in (*adata.layers, None):
         matrix, place = adata.X if layer is None else adata.layers[layer], matrix_name(layer)
         if place != name and matrix is not None and looks_like_counts(matrix):
-            found[place] = put(place) if setup is None else f"pass layer={layer!r} to {setup}"
+            found[place] = use(layer, place)
     if adata.raw is not None and looks_like_counts(adata.raw.X):
         place = "adata.raw[:, adata.var_names].X"
         key = "raw_counts" if "counts" in adata.layers else "counts"
         if not adata.var_names.isin(adata.raw.var_names).all():
             found["adata.raw.X"] = "use adata.raw.to_adata() in place of adata"
         elif setup is None:
-            found["adata.raw.X"] = put(place)
+            found["adata.raw.X"] = use(key, place)
         else:
-            found["adata.raw.X"] = f"set adata.layers[{key!r}] = {place} and pass layer={key!r} to {setup}"
+            found["adata.raw.X"] = f"set adata.layers[{key!r}] = {place} and {use(key, place)}"
     return [f"{place} looks like counts: {advice}" for place, advice in found.items()]
 
 
-def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer") -> Matrix:
+def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer", setup: str | None = "") -> Matrix:
     """Return ``adata.layers[layer]``, or ``adata.X`` if `layer` is `None`.
 
     Parameters
@@ -204,6 +207,8 @@ def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer"
         Layer, or `None`.
     argument
         Argument that named the layer, for messages; `None`: a model says what is read.
+    setup
+        As in :func:`find_count_layers`, for messages.
 
     Raises
     ------
@@ -215,8 +220,11 @@ def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer"
     if layer is not None:
         if layer not in adata.layers:
             asked = f"{layer!r}, which the model reads," if argument is None else f"{argument}={layer!r}"
+            hints = find_count_layers(adata, matrix_name(layer), setup) if argument in (None, "layer") else []
             raise KeyError(
-                f"{asked} is not in adata.layers, which has {listing(adata.layers)}." + suggestion(layer, adata.layers)
+                f"{asked} is not in adata.layers, which has {listing(adata.layers)}."
+                + suggestion(layer, adata.layers)
+                + "".join(f" {hint}." for hint in hints)
             )
         return adata.layers[layer]
     if adata.X is None:

@@ -9,6 +9,9 @@ import pandas as pd
 
 from sccountsdiff.data.messages import listing, some_of, suggestion
 
+MAX_SEEN = 10_000
+"""Cells whose continuous covariates a model remembers."""
+
 
 def check_covariates(
     table: pd.DataFrame,
@@ -17,6 +20,8 @@ def check_covariates(
     continuous: bool = False,
     argument: str | None = None,
     name: str = "adata.obs",
+    may_lack: bool = False,
+    advice: str = "",
 ) -> None:
     """Refuse covariates that are not columns of a table, have missing values, or should be finite numbers but are not.
 
@@ -32,6 +37,10 @@ def check_covariates(
         Argument of the set-up that named the columns, for messages; `None`: a model asks for them.
     name
         What to call the table in messages.
+    may_lack
+        Whether columns may be absent, and values missing.
+    advice
+        What else to do about those, for messages.
 
     Raises
     ------
@@ -48,19 +57,21 @@ def check_covariates(
     >>> check_covariates(table, ["age"], continuous=True)
     """
     lacking = [key for key in keys if key not in table.columns]
-    if lacking:
+    if lacking and not may_lack:
         raise KeyError(
             f"{argument or 'covariates of the model'}: {', '.join(map(repr, lacking))} not in {name}, which has "
-            f"{listing(table.columns)}." + "".join(suggestion(key, table.columns) for key in lacking)
+            f"{listing(table.columns)}." + "".join(suggestion(key, table.columns) for key in lacking) + advice
         )
     origin = f" ({argument})" if argument else ""
     for key in keys:
+        if key in lacking:
+            continue
         column = table[key]
         n_missing = int(column.isna().sum())
-        if n_missing:
+        if n_missing and not may_lack:
             raise ValueError(
                 f"{name}[{key!r}]{origin} is missing in {n_missing} of {len(table)} cells: fill it in, or leave these "
-                "cells out."
+                f"cells out.{advice}"
             )
         if not continuous:
             continue
@@ -70,7 +81,7 @@ def check_covariates(
                 f"{name}[{key!r}]{origin} is not numeric, its dtype is {column.dtype}: convert it with "
                 f"pandas.to_numeric{otherwise}."
             )
-        n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64)).sum())
+        n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if n_infinite:
             raise ValueError(f"{name}[{key!r}]{origin} is infinite in {n_infinite} of {len(table)} cells.")
 
@@ -102,10 +113,13 @@ def check_categories(table: pd.DataFrame, keys: Sequence[str], argument: str) ->
 
 
 def encode(obs: pd.DataFrame, categories: dict[str, np.ndarray], unseen_to_null: bool = False) -> np.ndarray:
-    """Codes of categorical covariates, ``(cells, covariates)``; unseen categories get the code after the last one."""
+    """Codes of categorical covariates, ``(cells, covariates)``; unseen categories get the code after the last one.
+
+    So do missing ones and columns that are not there, if ``unseen_to_null``.
+    """
     codes = np.zeros((len(obs), len(categories)), dtype=np.int64)
     for k, (key, known) in enumerate(categories.items()):
-        values = obs[key].astype(object).to_numpy()
+        values = obs.reindex(columns=[key])[key].astype(object).to_numpy()
         column = pd.Index(known.astype(object)).get_indexer(values)
         if (column < 0).any() and not unseen_to_null:
             raise ValueError(_about_unseen(key, pd.unique(values[column < 0]).tolist(), known.tolist()))
@@ -119,7 +133,7 @@ def _about_unseen(key: str, unseen: list, known: list) -> str:
         f"{some_of(sorted(map(repr, unseen)), 10)}. It knows {some_of(list(map(repr, known)), 10)}."
     )
     kinds = {str(category): type(category).__name__ for category in known}
-    alike = next((value for value in unseen if str(value) in kinds), None)
+    alike = _alike(unseen, known)
     if alike is None:
         return f"{message} Pass unseen_to_null=True to treat these cells as having no covariates."
     return (
@@ -128,11 +142,38 @@ def _about_unseen(key: str, unseen: list, known: list) -> str:
     )
 
 
+def _alike(unseen: Sequence, known: Sequence) -> object | None:
+    """One that is written like a known category, as the number 1 and the text "1" are."""
+    written = set(map(str, known))
+    return next((value for value in unseen if str(value) in written), None)
+
+
+def check_new_categories(obs: pd.DataFrame, categories: dict[str, np.ndarray]) -> None:
+    """Refuse new categories that are known ones of another type.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> check_new_categories(pd.DataFrame({"batch": ["1", "2"]}), {"batch": np.array(["1"])})
+    >>> check_new_categories(pd.DataFrame({"batch": [1, 2]}), {"batch": np.array(["1"])})
+    Traceback (most recent call last):
+    ...
+    ValueError: adata.obs['batch'] holds categories that the model was not trained on: 1, 2. It knows '1'. The types differ:
+    1 is of type int, while the model knows it as str. Convert the column.
+    """
+    for key, known in categories.items():
+        if key in obs:
+            values = pd.unique(obs[key].dropna().astype(object))
+            unseen = [value for value in values if value not in known.tolist()]
+            if _alike(unseen, known.tolist()) is not None:
+                raise ValueError(_about_unseen(key, unseen, known.tolist()))
+
+
 def continuous_values(obs: pd.DataFrame, keys: Sequence[str]) -> np.ndarray:
     """Values of continuous covariates, ``(cells, covariates)``.
 
     In double precision: of dates in seconds or positions in a genome, single precision would leave nothing once their
-    mean is subtracted. The module does that and returns to single precision only then.
+    mean is subtracted. The module does that and returns to single precision only then. NaN where there is no value.
 
     Examples
     --------
@@ -140,7 +181,36 @@ def continuous_values(obs: pd.DataFrame, keys: Sequence[str]) -> np.ndarray:
     >>> continuous_values(pd.DataFrame({"age": [31, 47]}), ["age"]).tolist()
     [[31.0], [47.0]]
     """
-    return obs[list(keys)].to_numpy(dtype=np.float64)
+    return obs.reindex(columns=list(keys)).to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def seen_covariates(codes: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    """Combinations of covariates that cells have, and how many have each: from these new ones can be drawn.
+
+    Continuous ones seldom come twice: then at most 10,000 cells are kept, spread over all.
+
+    Parameters
+    ----------
+    codes, values
+        Of categorical and continuous covariates, a row for each cell.
+
+    Returns
+    -------
+    ``codes``, ``values`` and ``n_cells``, a row for each combination.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seen = seen_covariates(np.array([[1], [0], [1]]), np.zeros((3, 0)))
+    >>> seen["codes"].tolist(), seen["n_cells"].tolist()
+    ([[0], [1]], [1, 2])
+    """
+    if values.shape[1]:
+        some = np.unique(np.linspace(0, len(codes) - 1, min(len(codes), MAX_SEEN)).astype(int))
+        codes, values = codes[some], values[some]
+    both = np.hstack([codes, values])
+    _, first, n_cells = np.unique(both, axis=0, return_index=True, return_counts=True)
+    return {"codes": codes[first], "values": values[first], "n_cells": n_cells}
 
 
 def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,13 @@ from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_c
 
 if TYPE_CHECKING:
     from mudata import MuData
+
+logger = logging.getLogger("sccountsdiff")
+
+LEAST_SHARE_OF_GENES = 0.1
+"""Share of the model's genes that data must have; with fewer, names are likely of another kind, or of another species."""
+
+ADVICE = " Pass unseen_to_null=True to treat these cells as having no covariates at all."
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class CountMatrix:
     mask
         True = observed; ``None``: no mask.
     setup
-        Method that was given the names of the layers, for messages; ``None``: they are those of a model.
+        Method to which another layer can be passed, for messages; see :func:`~sccountsdiff.data.counts.find_count_layers`.
     """
 
     adata: AnnData
@@ -113,10 +121,16 @@ class CountMatrix:
         if self.mask is not None:
             check_mask(self.mask, self.adata.shape, name=matrix_name(self.mask_layer), rows=rows)
 
-    def summarise(self, labels: pd.Categorical | None = None) -> CountSummary:
+    def summarise(self, labels: pd.Categorical | None = None, may_lack_genes: bool = False) -> CountSummary:
         """Check all of it in one pass that also gathers what a model starts from."""
-        mask_name = matrix_name(self.mask_layer)
-        return summarise_counts(self.counts, self.mask, labels=labels, mask_name=mask_name, **self._messages)
+        return summarise_counts(
+            self.counts,
+            self.mask,
+            labels=labels,
+            may_lack_genes=may_lack_genes,
+            mask_name=matrix_name(self.mask_layer),
+            **self._messages,
+        )
 
     def fingerprint(self) -> tuple[bytes, ...]:
         """Checksums by which a change of counts or mask as a whole is noticed."""
@@ -129,7 +143,9 @@ class CountMatrix:
         return block.toarray() if is_sparse(block) else np.array(block)  # never a view of the data
 
 
-def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None) -> CountMatrix:
+def open_counts(
+    adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None, argument: str | None = None
+) -> CountMatrix:
     """Counts and mask of an AnnData; nothing is changed in ``adata``, and nothing is checked yet.
 
     Parameters
@@ -139,10 +155,12 @@ def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup
     layer, mask_layer
         Where the counts are, and where the mask of observed counts is.
     setup
-        Method that was given the names of the layers, for messages; `None`: they are those of a model.
+        Method to which another layer can be passed, for messages; see :func:`~sccountsdiff.data.counts.find_count_layers`.
+    argument
+        Argument that named the layer of the counts, for messages; `None`: a model says what is read.
     """
     name = matrix_name(layer)
-    counts = by_rows(as_matrix(get_matrix(adata, layer, None if setup is None else "layer"), name))
+    counts = by_rows(as_matrix(get_matrix(adata, layer, argument, setup), name))
     if isinstance(counts, CSCDataset):
         warnings.warn(
             f"{name} is stored by columns (CSC) in a file, all of which has to be read for every block of cells: write "
@@ -164,7 +182,7 @@ class CellSource:
     matrix
         Counts and mask, of all genes of the data.
     columns
-        Position in the data of each of the model's genes.
+        Position in the data of each of the model's genes, -1 for those that the data lacks, which are missing.
     categories, continuous
         Codes and values of the covariates, a row for each cell.
     """
@@ -188,22 +206,37 @@ class CellSource:
     def _in_order(self) -> bool:
         return np.array_equal(self.columns, np.arange(self.counts.shape[1]))
 
-    def select(self, block: Block) -> Block:
-        """The model's genes of a block of the data."""
-        return block if self._in_order else block[:, self.columns]
+    @cached_property
+    def present(self) -> np.ndarray:
+        """Which of the model's genes the data has."""
+        return self.columns >= 0
+
+    def select(self, block: np.ndarray) -> np.ndarray:
+        """The model's genes of a block of the data, 0 for genes that it lacks."""
+        if self._in_order:
+            return block
+        block = block[:, self.columns]  # a copy
+        block[:, ~self.present] = 0
+        return block
+
+    def _shared(self, block: Block) -> Block:
+        """The genes of a block that the model has, too."""
+        return block if self._in_order else block[:, self.columns[self.present]]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
         """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""
         counts = self.matrix.read(rows)
+        known = self.select(counts).astype(np.float32, order="C")  # else sums differ in the last digit
+        known[:, ~self.present] = np.nan
         tensors = {
-            REGISTRY_KEYS.X_KEY: torch.from_numpy(self.select(counts).astype(np.float32)),
+            REGISTRY_KEYS.X_KEY: torch.from_numpy(known),
             REGISTRY_KEYS.CAT_COVS_KEY: torch.from_numpy(self.categories[rows]),
             REGISTRY_KEYS.CONT_COVS_KEY: torch.from_numpy(self.continuous[rows]),
         }
         if self.matrix.mask is not None:
             mask = read_block(self.matrix.mask, rows)
             check_mask_block(mask, rows, range(mask.shape[1]), name=matrix_name(self.matrix.mask_layer))
-            tensors[OBSERVED_KEY] = torch.from_numpy(self.select(dense(mask)).astype(np.float32))
+            tensors[OBSERVED_KEY] = torch.from_numpy(self.select(dense(mask)).astype(np.float32, order="C"))
         return counts, tensors
 
     def largest(self, rows: np.ndarray) -> float:
@@ -212,14 +245,14 @@ class CellSource:
         return max((float(np.nanmax(values_of(block), initial=0)) for _, block in blocks), default=0.0)
 
     def any_missing(self, rows: np.ndarray) -> bool:
-        """Whether an entry of the model's genes is missing in these cells; what other genes hold does not matter."""
+        """Whether an entry of a gene that the model and the data have is missing in these cells."""
         if self.counts.dtype.kind == "f":
             for _, block in iter_some_rows(self.counts, rows):
-                if np.isnan(values_of(self.select(block))).any():
+                if np.isnan(values_of(self._shared(block))).any():
                     return True
         if self.matrix.mask is not None:
             for _, block in iter_some_rows(self.matrix.mask, rows):
-                block = self.select(block)
+                block = self._shared(block)
                 if int((block != 0).sum()) < block.shape[0] * block.shape[1]:
                     return True
         return False
@@ -240,7 +273,7 @@ def make_source(
     Parameters
     ----------
     cells, matrix
-        Data; its genes may stand in another order, and there may be more of them.
+        Data; its genes may stand in another order, there may be more of them, and some may be absent.
     genes
         Names of the model's genes.
     categories
@@ -248,15 +281,16 @@ def make_source(
     continuous_keys
         Continuous covariates.
     unseen_to_null
-        Give cells with unseen categories the null state instead of raising an error.
+        Give cells with unseen or unknown covariates, or without their columns, the null state instead of raising an
+        error.
     rows
         The only cells that will be read, in increasing order; covariates of the others are not checked. Default: all.
     """
     adata, categories = cells.adata, categories or {}
     asked = slice(None) if rows is None else rows
     categorical_obs, continuous_obs = cells.categorical_obs.iloc[asked], cells.continuous_obs.iloc[asked]
-    check_covariates(categorical_obs, list(categories))
-    check_covariates(continuous_obs, continuous_keys, continuous=True)
+    check_covariates(categorical_obs, list(categories), may_lack=unseen_to_null, advice=ADVICE)
+    check_covariates(continuous_obs, continuous_keys, continuous=True, may_lack=unseen_to_null, advice=ADVICE)
     codes = np.zeros((adata.n_obs, len(categories)), dtype=np.int64)
     codes[asked] = encode(categorical_obs, categories, unseen_to_null)
     values = np.zeros((adata.n_obs, len(continuous_keys)))
@@ -265,14 +299,18 @@ def make_source(
 
 
 def match_genes(var_names: pd.Index, genes: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Position of each of ``genes`` in ``var_names``; an error names the ones that are missing."""
+    """Position of each of ``genes`` in ``var_names``, -1 for those that are absent; an error if nearly all are."""
     if not var_names.is_unique:
         raise ValueError("adata.var_names are not unique: call adata.var_names_make_unique() first.")
     positions = var_names.get_indexer(pd.Index(genes))
-    missing = np.asarray(genes)[positions < 0]
-    if len(missing):
+    absent = np.asarray(genes)[positions < 0]
+    if not len(absent):
+        return positions
+    what = f"adata lacks {len(absent)} of the {len(genes)} genes the model was trained on: {some_of(absent)}."
+    if len(absent) > (1 - LEAST_SHARE_OF_GENES) * len(genes):
         raise ValueError(
-            f"adata lacks {len(missing)} of the {len(genes)} genes the model was trained on: {some_of(missing)}. "
-            "Genes are matched by adata.var_names."
+            f"{what} Genes are matched by adata.var_names, which are {some_of(var_names)}; at least "
+            f"{LEAST_SHARE_OF_GENES:.0%} of the model's have to be among them."
         )
+    logger.info("%s They count as missing.", what)
     return positions

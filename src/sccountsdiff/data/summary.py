@@ -73,6 +73,7 @@ def summarise_counts(
     mask: Matrix | None = None,
     *,
     labels: pd.Categorical | None = None,
+    may_lack_genes: bool = False,
     name: str = "adata.X",
     mask_name: str = "mask",
     obs_names: Names = None,
@@ -89,6 +90,8 @@ def summarise_counts(
         True = observed; ``None``: only NaN is missing.
     labels
         Label of each cell; numbers of counts are then kept apart for each label.
+    may_lack_genes
+        Whether genes may be without an observed entry, as in data that a model was not made from.
     name, mask_name, obs_names, var_names, hints
         For messages, see :func:`~sccountsdiff.data.counts.check_counts`.
 
@@ -138,7 +141,8 @@ def summarise_counts(
         n_observed[:, in_columns] += (
             _as_integers(members.sum(1))[:, None] if observed is None else _as_integers(members @ observed)
         )
-    _check_observed(n_of_cell, n_observed.sum(0), name, obs_names, var_names)
+    n_of_gene = np.ones(n_genes) if may_lack_genes else n_observed.sum(0)
+    _check_observed(n_of_cell, n_of_gene, name, obs_names, var_names)
     has_missing = bool(n_of_cell.sum() < n_cells * n_genes)
     return CountSummary(total, largest, n_observed, n_positive, labelled.categories, has_missing)
 

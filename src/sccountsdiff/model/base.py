@@ -27,10 +27,10 @@ class CheckedData(NamedTuple):
     fingerprint: tuple[bytes, ...]
 
 
-def check_data(matrix: CountMatrix, cells: CellTables, args: dict) -> CheckedData:
+def check_data(matrix: CountMatrix, cells: CellTables, args: dict, may_lack_genes: bool = False) -> CheckedData:
     """Check counts and mask in one pass; ``args`` are those of the set-up."""
     labels = pd.Categorical(cells.categorical_obs[args["labels_key"]]) if args["zeros"] == "missing" else None
-    return CheckedData(matrix.summarise(labels), matrix.fingerprint())
+    return CheckedData(matrix.summarise(labels, may_lack_genes), matrix.fingerprint())
 
 
 class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
@@ -121,11 +121,15 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         return adata is None or adata is self.adata
 
     def _source(
-        self, adata: AnnData | MuData | None = None, unseen_to_null: bool = False, rows: np.ndarray | None = None
+        self,
+        adata: AnnData | MuData | None = None,
+        unseen_to_null: bool = False,
+        rows: np.ndarray | None = None,
+        layer: str | None = None,
     ) -> CellSource:
         """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
         cells = self._cells(adata)
-        matrix = self._open_counts(cells.adata)
+        matrix = self._open_counts(cells.adata, layer)
         if not self._is_own(adata) or self._summary(matrix) is None:
             matrix.check(rows)
         source = make_source(
@@ -138,18 +142,28 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             rows=rows,
         )
         if unseen_to_null and not self.module.knows_null:
-            asked = source.categories if rows is None else source.categories[rows]
-            if (asked >= [len(known) for known in self.categories.values()]).any():
+            asked = slice(None) if rows is None else rows
+            unseen = source.categories[asked] >= [len(known) for known in self.categories.values()]
+            if unseen.any() or np.isnan(source.continuous[asked]).any():
                 raise ValueError(
-                    "`unseen_to_null=True` treats cells with unseen categories as having no covariates, but this model "
+                    "`unseen_to_null=True` treats cells with unseen or unknown covariates as having none, but this model "
                     "was made with `p_uncond=0` and has never seen such cells. Leave these cells out, or train one "
                     "with `p_uncond` above 0."
                 )
         return source
 
-    def _open_counts(self, adata: AnnData) -> CountMatrix:
+    def _layers(self, adata: AnnData, layer: str | None = None) -> dict[str, str | None]:
+        """Layers of the counts and of their mask, by argument; ``layer`` is what the user named in place of the set-up's."""
         args = setup_args(self.registry_)
-        mask_layer = args["mask_layer"]
+        if layer is None:
+            layer = args["layer"]
+        elif layer == "X" and layer not in adata.layers:
+            layer = None
+        return {"layer": layer, "mask_layer": args["mask_layer"]}
+
+    def _open_counts(self, adata: AnnData, layer: str | None = None) -> CountMatrix:
+        layers = self._layers(adata, layer)
+        mask_layer = layers["mask_layer"]
         if mask_layer is not None and mask_layer not in adata.layers:
             warnings.warn(
                 f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
@@ -157,7 +171,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                 stacklevel=2,
             )
             mask_layer = None
-        return open_counts(adata, args["layer"], mask_layer)
+        return open_counts(adata, layers["layer"], mask_layer, "", None if layer is None else "layer")
 
     def _summary(self, matrix: CountMatrix) -> CountSummary | None:
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""

@@ -21,7 +21,7 @@ from scvi.train import Trainer
 
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
-from sccountsdiff.data.covariates import continuous_values, location_and_scale
+from sccountsdiff.data.covariates import continuous_values, encode, location_and_scale, seen_covariates
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
@@ -30,6 +30,7 @@ from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.model.predict import PredictMixin
+from sccountsdiff.model.query import QueryMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
@@ -52,7 +53,7 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
+class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -159,7 +160,10 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             groups = _groups_of_genes(cells.adata.var, gene_groups)
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
-            location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
+            values = continuous_values(cells.continuous_obs, self.continuous_keys)
+            location, scale = location_and_scale(values)
+            # Saved with the model, by the underscore at the end.
+            self.seen_covariates_ = seen_covariates(encode(cells.categorical_obs, self.categories), values)
         self.module = self._module_cls(
             means,
             backbone=backbone,
@@ -300,7 +304,10 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         patience = early_stopping_patience or max(5, max_epochs // 10)
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         # Weights of an earlier training are validated first: they stay if none of this one's are better.
-        trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained else 0)
+        trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained and can_validate else 0)
+        # To scvi-tools, a trained model has a history, to which it adds; one that was given its weights has none yet.
+        if self.history_ is None:
+            self.is_trained_ = False
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         super().train(
             max_epochs=max_epochs,

@@ -39,6 +39,7 @@ class DenoiseMixin(CountsDiffBase):
         final: Literal["mean", "log_mean"] = "mean",
         unseen: bool = False,
         guidance: float = 1.0,
+        layer: str | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         silent: bool = False,
@@ -72,8 +73,11 @@ class DenoiseMixin(CountsDiffBase):
             is ``depth - 1`` times as deep, would find.
         guidance
             Strength of the covariates.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         batch_size
             Cells at a time.
         silent
@@ -100,7 +104,7 @@ class DenoiseMixin(CountsDiffBase):
         one_of("final", final, ("mean", "log_mean"))
         settings, n_chains = expectation_settings(self.module, guidance)
         rows, order = unique_rows(indices, self._counts_adata(adata))
-        source = self._source(adata, unseen_to_null, rows)
+        source = self._source(adata, unseen_to_null, rows, layer)
         blocks = []
         with torch.inference_mode():
             for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising"):

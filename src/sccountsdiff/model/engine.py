@@ -90,6 +90,7 @@ def fill(
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
+    absent = torch.from_numpy(~source.present).to(device)
     for number, block in cell_blocks(module, rows, batch_size, silent, description, is_done):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
@@ -105,11 +106,15 @@ def fill(
                 continue
             places = entries[members]
             status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
+            # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
+            status = status.masked_fill(absent, NOISED)
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
             generators = [make_generator(device, seed, number, k, fold) for k in range(n_samples)]
             draw = partial(draw_sites, module, cells, status, settings, rows=block, on_move=on_move)
             if summaries:
                 law = Outcome.stack([_last_law(draw, generator) for generator in generators])
+                noised = (status.flatten() == NOISED).nonzero()[:, 0]
+                law = law if len(noised) == len(places) else law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
                 found = torch.stack([draw(generator).flatten().index_select(0, places) for generator in generators])

@@ -48,8 +48,10 @@ class GenerateMixin(CountsDiffBase):
         n_cells
             Number of cells.
         covariates
-            A value for each covariate of the model, or a column of ``n_cells`` values for it. ``None`` generates
-            without covariates (the null state, which models trained with ``p_uncond=0`` do not know).
+            Values of covariates, one for all cells or a column of ``n_cells``. Covariates that are not named are drawn,
+            cell by cell, from training cells that have the values of the categorical ones that are; ``{}`` draws all of
+            them. ``None`` generates without covariates (the null state, which models trained with ``p_uncond=0`` do not
+            know).
         **sampling
             Settings of sampling.
         batch_size
@@ -71,13 +73,23 @@ class GenerateMixin(CountsDiffBase):
         >>> cells = model.generate(3, seed=0, silent=True)
         >>> cells.shape == (3, adata.n_vars)
         True
+
+        Types as frequent as in the training data:
+
+        >>> import sccountsdiff
+        >>> cells = sccountsdiff.datasets.pbmc68k()[:60, :25].copy()
+        >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
+        >>> of_types = sccountsdiff.CountsDiffImputer(cells)
+        >>> of_types.train(max_epochs=1, enable_progress_bar=False)
+        >>> "cell_type" in of_types.generate(3, {}, seed=0, silent=True).obs
+        True
         """
         self._require_trained()
         n_cells = whole_number("n_cells", n_cells)
         settings = read_settings(GenerateMixin.generate, sampling).resolve(self.module, generating=True)
         settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=n_cells)
-        obs, categories, continuous = self._covariates_of(n_cells, covariates)
         seed = choose_seed(seed)
+        obs, categories, continuous = self._covariates_of(n_cells, covariates, seed)
         batch_size = choose_batch_size(batch_size)
         blocks = []
         for number, rows in cell_blocks(self.module, np.arange(n_cells), batch_size, silent, "Generating"):
@@ -99,7 +111,7 @@ class GenerateMixin(CountsDiffBase):
         return generated
 
     def _covariates_of(
-        self, n_cells: int, covariates: Mapping[str, object] | pd.DataFrame | None
+        self, n_cells: int, covariates: Mapping[str, object] | pd.DataFrame | None, seed: int
     ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
         """Table, codes and values of the covariates of cells to come."""
         index = pd.Index([f"cell_{i}" for i in range(n_cells)])
@@ -107,35 +119,26 @@ class GenerateMixin(CountsDiffBase):
         if covariates is None:
             if not self.module.knows_null:
                 raise ValueError(
-                    f"Pass `covariates` with {', '.join(keys)}: the model was made with `p_uncond=0` and has never "
-                    "seen cells without covariates."
+                    f"Pass `covariates` with {', '.join(keys)}, or `covariates={{}}` to draw them: the model was made with "
+                    "`p_uncond=0` and has never seen cells without covariates."
                 )
-            # One past the last category is the null state.
-            codes = np.tile(np.array([len(c) for c in self.categories.values()], dtype=np.int64), (n_cells, 1))
-            continuous = np.zeros((n_cells, len(self.continuous_keys)))
-            if not self.categories and self.continuous_keys:
-                raise ValueError(
-                    f"Pass `covariates` with {', '.join(self.continuous_keys)}, or `guidance=0` with any values, "
-                    "to generate cells of a model whose covariates are all continuous."
-                )
-            return pd.DataFrame(index=index), codes, continuous
+            nothing = pd.DataFrame(index=index)  # columns that are not there are the null state
+            codes = encode(nothing, self.categories, unseen_to_null=True)
+            return nothing, codes, continuous_values(nothing, self.continuous_keys)
         if not isinstance(covariates, Mapping | pd.DataFrame):
             raise TypeError(f"`covariates` must be a dict or a DataFrame, not {covariates!r}.")
         columns = {str(key): _column(str(key), value, n_cells) for key, value in dict(covariates).items()}
         unknown = sorted(set(columns) - set(keys))
-        lacking = [key for key in keys if key not in columns]
-        if unknown or lacking:
+        if unknown:
             raise KeyError(
-                f"`covariates` must name {', '.join(keys) or 'nothing: the model has none'}"
-                + (f"; unknown: {', '.join(unknown)}" if unknown else "")
-                + (f"; missing: {', '.join(lacking)}" if lacking else "")
-                + "."
+                f"`covariates` may name {', '.join(keys) or 'nothing: the model has none'}; unknown: {', '.join(unknown)}."
             )
         obs = pd.DataFrame(columns, index=index)
-        check_covariates(obs, list(self.categories), name="covariates")
-        check_covariates(obs, self.continuous_keys, continuous=True, name="covariates")
-        codes = encode(obs, self.categories, unseen_to_null=True)
-        for column, (key, known) in zip(codes.T, self.categories.items(), strict=True):
+        named = {key: known for key, known in self.categories.items() if key in obs}
+        check_covariates(obs, list(named), name="covariates")
+        check_covariates(obs, [key for key in self.continuous_keys if key in obs], continuous=True, name="covariates")
+        codes = encode(obs, named, unseen_to_null=True)
+        for column, (key, known) in zip(codes.T, named.items(), strict=True):
             unseen = pd.unique(obs.loc[column == len(known), key].astype(object))
             if len(unseen):
                 advice = " Leave out `covariates` to generate cells without any." if self.module.knows_null else ""
@@ -144,7 +147,37 @@ class GenerateMixin(CountsDiffBase):
                     f"{some_of(sorted(map(repr, unseen)), 10)}. "
                     f"It knows {some_of(list(map(repr, known.tolist())), 10)}.{advice}"
                 )
-        return obs, codes, continuous_values(obs, self.continuous_keys)
+        if len(obs.columns) < len(keys):
+            obs = self._with_drawn(obs, codes, list(named), seed)
+        return obs, encode(obs, self.categories), continuous_values(obs, self.continuous_keys)
+
+    def _with_drawn(self, obs: pd.DataFrame, codes: np.ndarray, named: list[str], seed: int) -> pd.DataFrame:
+        """The table with all covariates: each cell has the others of a training cell with the same categories.
+
+        ``codes`` are those of the ``named`` categorical covariates.
+        """
+        seen = getattr(self, "seen_covariates_", None)
+        if seen is None:  # as of a model that was saved before they were kept
+            lacking = [key for key in (*self.categories, *self.continuous_keys) if key not in obs]
+            raise KeyError(
+                f"The model does not know the covariates of its training cells: name {', '.join(lacking)} too."
+            )
+        places = [list(self.categories).index(key) for key in named]
+        rng = np.random.default_rng([seed, 1])  # not the stream of the draws
+        chosen = np.empty(len(obs), dtype=int)
+        for combination in np.unique(codes, axis=0):
+            cells = (codes == combination).all(1)
+            alike = np.flatnonzero((seen["codes"][:, places] == combination).all(1))
+            if not len(alike):
+                values = {key: self.categories[key][code] for key, code in zip(named, combination, strict=True)}
+                raise ValueError(
+                    f"No training cell has {values}, from which to draw the other covariates: name them too."
+                )
+            weight = seen["n_cells"][alike]
+            chosen[cells] = rng.choice(alike, size=cells.sum(), p=weight / weight.sum())
+        drawn = {key: known[seen["codes"][chosen, k]] for k, (key, known) in enumerate(self.categories.items())}
+        drawn |= {key: seen["values"][chosen, k] for k, key in enumerate(self.continuous_keys)}
+        return obs.assign(**{key: column for key, column in drawn.items() if key not in obs})
 
 
 def _column(key: str, value: Any, n_cells: int) -> np.ndarray | list:

@@ -17,7 +17,6 @@ from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 
 from sccountsdiff.checks import check_number, one_of, whole_number
-from sccountsdiff.compat import setup_args
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.files import available_memory
@@ -25,7 +24,7 @@ from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
-from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, zeros
+from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
 
 logger = logging.getLogger("sccountsdiff")
@@ -53,6 +52,7 @@ class ImputeMixin(CountsDiffBase):
         min_value: float = 0.0,
         key_added: str | None = "imputed",
         out: str | Path | None = None,
+        layer: str | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -74,7 +74,8 @@ class ImputeMixin(CountsDiffBase):
         Parameters
         ----------
         adata
-            Data to impute; default: the data of the model. Genes are matched by name and may stand in any order.
+            Data to impute; default: the data of the model. Genes are matched by name and may stand in any order. Genes
+            of the model that are absent have no place in the result: :meth:`prepare_query_anndata` adds them.
         indices
             Cells to impute, in the order in which they are to come back: positions, names, a slice, or a boolean for
             each cell. Then nothing is written to ``adata``.
@@ -109,8 +110,11 @@ class ImputeMixin(CountsDiffBase):
             Write the layers to this file, ``.h5ad`` or ``.zarr``, with ``obs`` and ``var`` and without the counts, instead
             of to ``adata``: block by block, so that they need not fit in memory. A call that was interrupted goes on where
             it stopped if it is made again with the same ``seed``. The file is there when it is complete.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         batch_size
             Cells at a time; default: ``scvi.settings.batch_size``. Draws depend on it: same ``seed``, ``batch_size``
             and cells, same integers.
@@ -154,9 +158,9 @@ class ImputeMixin(CountsDiffBase):
         by_law = settings.final != "sample" and return_mean
         quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
         data = self._counts_adata(adata)
-        args = setup_args(self.registry_)
+        args = self._layers(data, layer)
         rows, order = unique_rows(indices, data)
-        source = self._source(adata, unseen_to_null, rows)
+        source = self._source(adata, unseen_to_null, rows, layer)
         choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, data, n_folds)
 
         mean_dtype = results.mean_dtype_of(self._largest_count(adata, source, rows))
@@ -294,7 +298,7 @@ class ImputeMixin(CountsDiffBase):
             choose, n_folds = missing_entries, 1
         if genes is not None:
             choose = only(self._gene_positions(genes, "genes"), choose)
-        return choose, n_folds, name
+        return within(source, choose), n_folds, name
 
     def _largest_count(self, adata: AnnData | MuData | None, source: CellSource, rows: np.ndarray) -> float:
         if self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:

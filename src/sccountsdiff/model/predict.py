@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,9 @@ from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 
+if TYPE_CHECKING:
+    from sparse import GCXS
+
 
 class PredictMixin(CountsDiffBase):
     """Predictive draws, expected expression and likelihood."""
@@ -29,17 +33,20 @@ class PredictMixin(CountsDiffBase):
         indices: Indices | None = None,
         *,
         n_samples: int = 1,
+        gene_list: Sequence[str] | None = None,
         n_folds: int = 10,
         batch_size: int | None = None,
         seed: int | None = None,
         silent: bool = False,
+        layer: str | None = None,
         unseen_to_null: bool = False,
         on_move: engine.OnMove | None = None,
         **sampling,
-    ) -> np.ndarray:
+    ) -> GCXS:
         """Draw every entry anew from the rest of its cell, fold by fold.
 
-        Comparing such draws with the data shows whether the model's uncertainty can be trusted.
+        Comparing such draws with the data shows whether the model's uncertainty can be trusted: they have the form that
+        ``scvi.criticism.PosteriorPredictiveCheck`` takes.
 
         Parameters
         ----------
@@ -49,6 +56,8 @@ class PredictMixin(CountsDiffBase):
             Cells, in the order in which they are to come back.
         n_samples
             Draws.
+        gene_list
+            Genes to return; default: all of the model's.
         n_folds
             Each entry is drawn given the entries of the other folds.
         **sampling
@@ -59,25 +68,32 @@ class PredictMixin(CountsDiffBase):
             Seed.
         silent
             Show no progress bar.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         on_move
             As in :meth:`impute`.
 
         Returns
         -------
-        Counts of the model's genes, ``(n_samples, cells, genes)``.
+        Counts of the model's genes, a sparse array ``(cells, genes)``, or ``(cells, genes, n_samples)`` for several draws;
+        ``.todense()`` makes it a NumPy array.
 
         Examples
         --------
-        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (2, *adata.shape)
+        >>> model.posterior_predictive_sample(n_samples=2, n_folds=2, silent=True).shape == (*adata.shape, 2)
         True
         """
+        import sparse  # imports numba, which takes a while
+
         self._require_trained()
         n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
         settings = read_settings(PredictMixin.posterior_predictive_sample, sampling).resolve(self.module)
+        genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
         rows, order = unique_rows(indices, self._counts_adata(adata))
-        source = self._source(adata, unseen_to_null, rows)
+        source = self._source(adata, unseen_to_null, rows, layer)
         dtype = count_dtype_of(source.counts.dtype) if settings.final == "sample" else np.dtype(np.float32)
         filled = engine.fill(
             self.module,
@@ -93,21 +109,24 @@ class PredictMixin(CountsDiffBase):
             description="Predictive draws",
             on_move=on_move,
         )
-        n_genes = self.module.n_genes
-        result = np.concatenate(
-            [as_dtype(block.values, dtype).reshape(n_samples, -1, n_genes) for block in filled], axis=1
-        )
-        return result if order is None else result[:, order]
+        blocks = []
+        for block in filled:
+            draws = as_dtype(block.values, dtype).reshape(n_samples, -1, self.module.n_genes)[..., genes]
+            by_cell = draws[0] if n_samples == 1 else np.moveaxis(draws, 0, -1)
+            blocks.append(sparse.GCXS.from_numpy(by_cell, compressed_axes=(0,)))  # by rows, like CSR
+        result = sparse.concatenate(blocks)
+        return result if order is None else result[order]
 
     def get_normalized_expression(
         self,
         adata: AnnData | MuData | None = None,
         indices: Indices | None = None,
         *,
-        library_size: float = 1e4,
+        library_size: float | Literal["latent"] = 1e4,
         gene_list: Sequence[str] | None = None,
         n_folds: int = 10,
         guidance: float = 1.0,
+        layer: str | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         return_numpy: bool = False,
@@ -125,15 +144,19 @@ class PredictMixin(CountsDiffBase):
         indices
             Cells, in the order in which they are to come back.
         library_size
-            Sum of each cell over the model's genes; above 0.
+            Sum of each cell over the model's genes; above 0. ``"latent"``: expected counts at the cell's own depth, which
+            the model estimates from the other folds.
         gene_list
             Genes to return; default: all of the model's.
         n_folds
             Each gene is predicted from the genes of the other folds.
         guidance
             Strength of the covariates.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         batch_size
             Cells at a time.
         return_numpy
@@ -143,7 +166,7 @@ class PredictMixin(CountsDiffBase):
 
         Returns
         -------
-        Cells x genes.
+        Cells x genes, in single precision.
 
         Examples
         --------
@@ -153,14 +176,15 @@ class PredictMixin(CountsDiffBase):
         """
         self._require_trained()
         n_folds = whole_number("n_folds", n_folds)
-        check_number("library_size", library_size, above=0)
+        if library_size != "latent":
+            check_number("library_size", library_size, above=0)
         settings, n_chains = engine.expectation_settings(self.module, guidance)
         genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
         filled = engine.fill(
             self.module,
-            self._source(adata, unseen_to_null, rows),
+            self._source(adata, unseen_to_null, rows, layer),
             rows,
             engine.every_entry,
             settings,
@@ -171,14 +195,20 @@ class PredictMixin(CountsDiffBase):
             silent=silent,
             description="Expectation",
         )
-        expected = np.concatenate([block.values.mean(0, dtype=np.float64) for block in filled])
-        expected = expected.reshape(len(rows), self.module.n_genes)
-        expected *= library_size / expected.sum(1, keepdims=True)
-        expected = expected if order is None else expected[order]
-        names = data.obs_names[rows if order is None else rows[order]]
+        columns = self.gene_names[genes]
+        expression = np.empty((len(rows), len(columns)), np.float32)
+        n_done = 0
+        for block in filled:
+            expected = block.values.mean(0, dtype=np.float64).reshape(-1, self.module.n_genes)
+            if library_size != "latent":
+                expected *= library_size / expected.sum(1, keepdims=True)
+            expression[n_done : n_done + len(expected)] = expected[:, genes]
+            n_done += len(expected)
+        expression = expression if order is None else expression[order]
         if return_numpy:
-            return expected[:, genes]
-        return pd.DataFrame(expected[:, genes], index=names, columns=self.gene_names[genes])
+            return expression
+        names = data.obs_names[rows if order is None else rows[order]]
+        return pd.DataFrame(expression, index=names, columns=columns, copy=False)
 
     def log_likelihood(
         self,
@@ -186,6 +216,7 @@ class PredictMixin(CountsDiffBase):
         indices: Indices | None = None,
         *,
         n_times: int = 64,
+        layer: str | None = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -201,8 +232,11 @@ class PredictMixin(CountsDiffBase):
             Cells, in the order in which they are to come back.
         n_times
             Time points, one network pass each.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         unseen_to_null
-            Treat cells with unseen categories as having no covariates instead of raising an error.
+            Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
+            error.
         batch_size
             Cells at a time.
         seed
@@ -223,7 +257,7 @@ class PredictMixin(CountsDiffBase):
         n_times = whole_number("n_times", n_times)
         seed = engine.choose_seed(seed)
         rows, order = unique_rows(indices, self._counts_adata(adata))
-        source = self._source(adata, unseen_to_null, rows)
+        source = self._source(adata, unseen_to_null, rows, layer)
         values = []
         with torch.inference_mode():
             for number, block in engine.cell_blocks(self.module, rows, batch_size, silent, "Likelihood"):

@@ -17,7 +17,7 @@ from scvi.data import AnnDataManager, fields
 from sccountsdiff.checks import one_of
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.counts import get_matrix
-from sccountsdiff.data.covariates import check_categories, check_covariates
+from sccountsdiff.data.covariates import check_categories, check_covariates, encode
 from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.data.reading import Matrix, is_csc
@@ -168,8 +168,9 @@ class SetupMixin(CountsDiffBase):
         # Of a model that is loaded, nothing can be passed to the set-up.
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
         setup = f"{cls.__name__}.{method}" if source_registry is None else None
-        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup)
-        checked_data = check_data(matrix, cells, args)
+        named_by = None if setup is None else "layer"
+        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup, named_by)
+        checked_data = check_data(matrix, cells, args, may_lack_genes=source_registry is not None)
         _check_genes(cells.adata, source_registry)
 
         make_layer, make_categorical, make_continuous = makers
@@ -182,6 +183,11 @@ class SetupMixin(CountsDiffBase):
             data_fields.append(make_layer(OBSERVED_KEY, args["mask_layer"]))
         manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
         manager.register_fields(data, **load_kwargs)
+        if source_registry is not None and categorical:
+            # To pandas, the same categories in another order are the same type: scvi-tools may take codes of that order.
+            known = field_state(manager.registry, REGISTRY_KEYS.CAT_COVS_KEY)["mappings"]
+            codes = manager.get_from_registry(REGISTRY_KEYS.CAT_COVS_KEY)
+            codes[categorical] = encode(cells.categorical_obs, {key: known[key] for key in categorical})
         manager.checked_data = checked_data
         cls.register_manager(manager)
         _store_by_rows(cells.adata, args["layer"], matrix.counts)
@@ -240,8 +246,8 @@ def _check_genes(adata: AnnData, source_registry: dict | None) -> None:
         genes = field_state(source_registry, REGISTRY_KEYS.X_KEY)["column_names"]
     if not np.array_equal(match_genes(adata.var_names, genes), np.arange(adata.n_vars)):
         raise ValueError(
-            "adata has other genes than the model, or in another order. Load with adata=False and pass the data to "
-            "`impute`, or pass adata[:, model_genes]."
+            "adata has other genes than the model, or in another order. Call `CountsDiffImputer.prepare_query_anndata(adata, "
+            "reference_model)` first; or load the model with adata=False and pass the data to `impute` as it is."
         )
 
 

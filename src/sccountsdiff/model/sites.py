@@ -64,6 +64,13 @@ def _read_sites(sites: Any, data: AnnData) -> Matrix:
     return check_mask_form(sites, data.shape, name="sites", meaning="fill in")
 
 
+def within(source: CellSource, choose: ChooseSites) -> ChooseSites:
+    """Of these entries those of genes that the data has: others would have no place in the result."""
+    if source.present.all():
+        return choose
+    return lambda rows, counts, missing: choose(rows, counts, missing & source.present) & source.present
+
+
 def missing_entries(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
     """Entries without a count."""
     return missing

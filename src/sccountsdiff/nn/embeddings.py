@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -41,6 +42,33 @@ class TimeEmbedding(nn.Module):
         """(cells,) to (cells, n_hidden)."""
         angles = t[:, None] * self.frequencies
         return self.mlp(torch.cat([angles.cos(), angles.sin()], dim=1))
+
+
+class CategoryEmbedding(nn.Embedding):
+    """A vector for each category, of which the first ``n_frozen`` are not trained.
+
+    Examples
+    --------
+    >>> import torch
+    >>> embed = CategoryEmbedding(3, 2)
+    >>> embed.freeze_first(2)
+    >>> embed(torch.arange(3)).sum().backward()
+    >>> embed.weight.grad.tolist()
+    [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+    """
+
+    n_frozen = 0
+
+    def freeze_first(self, n_frozen: int) -> None:
+        """Train all but the first vectors."""
+        self.n_frozen = n_frozen
+        self.requires_grad_(n_frozen < self.num_embeddings)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Codes to vectors."""
+        if not self.n_frozen:
+            return super().forward(input)
+        return F.embedding(input, torch.cat([self.weight[: self.n_frozen].detach(), self.weight[self.n_frozen :]]))
 
 
 class Conditioning(nn.Module):
@@ -81,7 +109,7 @@ class Conditioning(nn.Module):
         self.time = TimeEmbedding(n_hidden)
         self.depth = nn.Sequential(nn.Linear(n_depth_features, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden))
         self.factors = nn.Linear(n_factors, n_hidden) if n_factors else None
-        self.categorical = nn.ModuleList(nn.Embedding(n, n_hidden) for n in n_categories)
+        self.categorical = nn.ModuleList(CategoryEmbedding(n, n_hidden) for n in n_categories)
         self.continuous = nn.ModuleList(
             nn.Sequential(nn.Linear(1, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden)) for _ in range(n_continuous)
         )
@@ -117,3 +145,9 @@ class Conditioning(nn.Module):
         covariates = [token.masked_fill(null[:, None], 0.0) for token in covariates]
         linear = [] if self.factors is None else [self.factors(factors)]
         return torch.stack([self.time(t), self.depth(depth), *linear, *covariates], dim=1)
+
+    def freeze_known(self, n_known: Sequence[int]) -> None:
+        """Train nothing but the vectors of categories after the first ``n_known`` of each covariate."""
+        self.requires_grad_(False)
+        for embedding, n in zip(self.categorical, n_known, strict=True):
+            embedding.freeze_first(n)  # type: ignore[operator]

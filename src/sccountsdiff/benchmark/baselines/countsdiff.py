@@ -13,10 +13,10 @@ from torch import Tensor  # noqa: F401  the same
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
 from sccountsdiff.benchmark.quiet import quiet
-from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.diffusion import Attrition  # noqa: F401  the same
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.model.settings import setting_fields
+from sccountsdiff.seeding import global_seed
 
 SETTINGS = {setting.name: setting for setting in setting_fields()}
 """The settings of sampling, each of which is a setting of the method."""

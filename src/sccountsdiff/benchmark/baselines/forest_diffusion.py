@@ -7,8 +7,8 @@ import pandas as pd
 
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
-from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.checks import whole_number
+from sccountsdiff.seeding import global_seed
 
 MAX_HOURS = 1.0
 """Trainings that are expected to take longer are refused unless they are asked for."""

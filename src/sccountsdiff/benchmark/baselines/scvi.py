@@ -17,7 +17,7 @@ from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT, depth_factor
 from sccountsdiff.benchmark.metrics.inputs import blocks
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.scvi_training import fit_scvi
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 
 logger = logging.getLogger("sccountsdiff")
 

@@ -20,7 +20,7 @@ from sccountsdiff.benchmark.baselines.base import Baseline
 from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder
 from sccountsdiff.benchmark.quiet import quiet
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
 VALIDATION = "validation_loss"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sccountsdiff.benchmark.images.data import CountImages, first_images
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 
 WEIGHTS = "pt_inception-2015-12-05-6726825d.pth"
 WEIGHTS_URL = f"https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/{WEIGHTS}"

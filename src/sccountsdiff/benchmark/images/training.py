@@ -20,7 +20,7 @@ from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.quiet import quiet
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
 NOT_WANTED = ("use_distributed_sampler", "logger", "enable_model_summary", "enable_checkpointing")

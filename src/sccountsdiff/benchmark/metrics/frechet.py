@@ -14,8 +14,8 @@ from scipy import linalg, sparse
 from sccountsdiff.benchmark.metrics.registry import register_input, register_metric
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.scvi_training import fit_scvi
-from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.data.counts import get_matrix
+from sccountsdiff.seeding import global_seed
 
 if TYPE_CHECKING:
     from scvi.model import SCVI

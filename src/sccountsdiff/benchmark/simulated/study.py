@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.benchmark.metrics import mmd, sliced_wasserstein
-from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.benchmark.simulated.countsdiff import CountsDiffusion
 from sccountsdiff.benchmark.simulated.data import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.gaussian import GaussianDiffusion
 from sccountsdiff.benchmark.simulated.masked import MaskedDiffusion
 from sccountsdiff.benchmark.simulated.networks import Budget, CountModel, fit, matched_width
 from sccountsdiff.benchmark.simulated.rounding import rounding_study
+from sccountsdiff.seeding import global_seed
 
 N_PROJECTIONS = 100  # as in the paper
 JOINT_MMD_SAMPLES, MARGINAL_MMD_SAMPLES = 2_000, 1_000  # its cost grows with the square, and there are ten marginals

@@ -5,7 +5,7 @@ import pytest
 import scvi
 import torch
 
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 
 
 def numbers():

@@ -1,0 +1,107 @@
+"""One call does what the model does in several, and leaves nothing behind but its results."""
+
+from __future__ import annotations
+
+import random
+
+import anndata as ad
+import numpy as np
+import pytest
+import scvi
+import torch
+
+import sccountsdiff
+from sccountsdiff import CountsDiffImputer
+
+TRAINING = {
+    "max_epochs": 2,
+    "model_kwargs": {"n_hidden": 8, "n_layers": 1},
+    "train_kwargs": {"enable_progress_bar": False, "accelerator": "cpu"},
+}
+QUICK = {"n_samples": 2, "n_steps": 2, "n_folds": 2, "silent": True, **TRAINING}
+
+
+@pytest.fixture
+def adata(simulate):
+    return simulate(40).adata
+
+
+@pytest.fixture
+def by_hand(simulate, seeded):
+    """The same model, made and trained in several calls."""
+    adata = simulate(40).adata
+    CountsDiffImputer.setup_anndata(adata, labels_key="cell_type")
+    with seeded(3):
+        model = CountsDiffImputer(adata, **TRAINING["model_kwargs"])
+        model.train(2, **TRAINING["train_kwargs"])
+    return model
+
+
+def test_imputed_counts_are_those_of_the_model(adata, by_hand):
+    assert sccountsdiff.tl.impute(adata, labels_key="cell_type", random_state=3, **QUICK) is None
+    expected = by_hand.impute(n_samples=2, n_steps=2, n_folds=2, seed=3, silent=True)
+    np.testing.assert_array_equal(adata.layers["imputed"].toarray(), expected.toarray())
+    note = adata.uns["sccountsdiff"]["imputed"]
+    assert note["layers"] == ["imputed", "imputed_sd"] and note["seed"] == note["random_state"] == 3
+    assert note["covariates"] == ["cell_type"] and note["n_epochs"] == 2
+
+
+def test_denoised_counts_are_those_of_the_model(adata, by_hand):
+    adata.layers["umi"], adata.X = adata.X, adata.X.log1p()
+    kwargs = {"labels_key": "cell_type", "random_state": 3, "layer": "umi", "silent": True}
+    assert sccountsdiff.tl.denoise(adata, depth=3, key_added="deep", **kwargs, **TRAINING) is None
+    np.testing.assert_array_equal(adata.layers["deep"], by_hand.denoise(depth=3, silent=True))
+    note = adata.uns["sccountsdiff"]["deep"]
+    assert note["depth"] == 3 and note["layer"] == "umi" and note["layers"] == ["deep"]
+
+
+@pytest.mark.parametrize(
+    ("call", "layers"),
+    [
+        (lambda cells, **kwargs: sccountsdiff.tl.impute(cells, **QUICK, **kwargs), {"imputed", "imputed_sd"}),
+        (lambda cells, **kwargs: sccountsdiff.tl.denoise(cells, silent=True, **TRAINING, **kwargs), {"denoised"}),
+    ],
+    ids=["impute", "denoise"],
+)
+class TestManners:
+    def test_nothing_else_is_changed(self, adata, tmp_path, call, layers):
+        before = adata.copy()
+        call(adata)
+        assert set(adata.layers) == layers and set(adata.uns) == {"sccountsdiff"}
+        assert not adata.obsm and adata.obs.equals(before.obs) and adata.var.equals(before.var)
+        np.testing.assert_array_equal(adata.X.toarray(), before.X.toarray())
+        adata.write_h5ad(tmp_path / "cells.h5ad")
+        notes = ad.read_h5ad(tmp_path / "cells.h5ad").uns["sccountsdiff"]
+        assert set(notes) == layers - {"imputed_sd"}
+
+    def test_a_copy_on_request(self, adata, call, layers):
+        result = call(adata, copy=True)
+        assert set(result.layers) == layers and not adata.layers and not adata.uns
+
+    def test_seeds_stay_as_they_are(self, adata, call, layers, monkeypatch):
+        seed = scvi.settings.seed
+        torch.manual_seed(5), np.random.seed(5), random.seed(5)
+        expected = torch.rand(1), np.random.random(), random.random()
+        torch.manual_seed(5), np.random.seed(5), random.seed(5)
+        call(adata)
+        assert (torch.rand(1), np.random.random(), random.random()) == expected and scvi.settings.seed == seed
+
+    def test_bad_arguments_are_refused_before_training(self, adata, call, layers, monkeypatch, tmp_path):
+        monkeypatch.setattr(CountsDiffImputer, "train", None)
+        adata.layers["counts"] = adata.X.copy()
+        for kwargs, error, message in (
+            (
+                {"layer": "counts", "key_added": "counts"},
+                ValueError,
+                "`key_added` must be the name of a layer other than",
+            ),
+            ({"random_state": -1}, ValueError, "`random_state` must be a whole number of at least 0"),
+            ({"labels_key": "celltype"}, KeyError, "Did you mean 'cell_type'"),
+        ):
+            with pytest.raises(error, match=message):
+                call(adata, **kwargs)
+        with pytest.raises(TypeError, match="'n_sample"):
+            call(adata, n_sample=3)
+        adata.write_h5ad(tmp_path / "cells.h5ad")
+        with pytest.raises(ValueError, match="is in a file"):
+            call(ad.read_h5ad(tmp_path / "cells.h5ad", backed="r"))
