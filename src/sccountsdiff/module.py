@@ -46,7 +46,8 @@ class CountsDiffModule(BaseModuleClass):
     n_factors
         Number of factors whose posterior is an input of the network.
     gene_groups
-        Number of the group, such as the modality, of each gene; groups are hidden as a whole in training.
+        Number of the group, such as the modality, of each gene: each has a depth of its own, and groups are hidden as a
+        whole in training.
     backbone_kwargs
         Settings of the backbone.
     """
@@ -79,7 +80,6 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
-        # Only training hides groups, and that needs the data they come from.
         self.register_buffer("group_members", _members(gene_groups), persistent=False)
         head = get_head(head)
         network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
@@ -92,6 +92,7 @@ class CountsDiffModule(BaseModuleClass):
             len(self.location),
             n_factors=n_factors,
             gene_max=gene_max,
+            gene_groups=None if self.group_members is None else gene_groups,
         ).float()  # as the counts are read, whatever torch's default is
 
     @property
@@ -115,7 +116,7 @@ class CountsDiffModule(BaseModuleClass):
     def read(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Counts, which of them are missing, and covariates of a minibatch.
 
-        NaN, a False in the mask layer and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
+        NaN, a False in the mask (of each gene, or of each group of genes) and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
         (any type, if the cell's own is unknown) all mean that the count is missing.
         """
         x = tensors[REGISTRY_KEYS.X_KEY].float()
@@ -130,7 +131,10 @@ class CountsDiffModule(BaseModuleClass):
             # The code after the last one is a type that was not there in training.
             expressed = torch.cat([self.expressed, self.expressed.any(0, keepdim=True)])
             expressed = expressed[categories[:, self.label_position]]
-        missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
+        observed = tensors.get(OBSERVED_KEY)
+        if observed is not None and observed.shape[1] != x.shape[1]:  # of whole groups of genes, not of each gene
+            observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)
+        missing = is_missing(x, observed, expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
     def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:

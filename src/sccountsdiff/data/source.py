@@ -19,6 +19,7 @@ from torch import Tensor
 from sccountsdiff.data.counts import check_block, check_counts, find_count_layers, get_matrix
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
+from sccountsdiff.data.modalities import JOINED_MASK, JoinedCounts, KnownFeatures, Layers, join_modalities
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
 from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
 from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_counts
@@ -37,14 +38,27 @@ class CellTables:
         Holds counts and mask.
     categorical_obs, continuous_obs
         Tables with the covariates, a row for each cell of ``adata``, in its order.
+    layer, mask_layer
+        Layers of ``adata`` with the counts (``None``: ``X``) and the mask.
+    joined
+        Of several modalities: where in ``adata``, which is then a table of all of them, each is.
     """
 
     adata: AnnData
     categorical_obs: pd.DataFrame
     continuous_obs: pd.DataFrame
+    layer: str | None = None
+    mask_layer: str | None = None
+    joined: JoinedCounts | None = None
 
 
-def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = None) -> CellTables:
+def find_cells(
+    data: AnnData | MuData,
+    modalities: Mapping[str, str | Sequence[str]] | None = None,
+    layer: Layers = None,
+    mask_layer: Layers = None,
+    known: KnownFeatures | None = None,
+) -> CellTables:
     """Find counts and covariates, and refuse modalities that do not have the cells of the MuData in its order.
 
     Parameters
@@ -53,23 +67,35 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
         AnnData or MuData.
     modalities
         Of a MuData: as in :meth:`~sccountsdiff.CountsDiffImputer.setup_mudata`.
+    layer, mask_layer
+        Where counts and mask are.
+    known
+        Features of the model that the data is for, if it knows several modalities; those that ``data`` lacks are missing.
     """
     if modalities is None:
-        return CellTables(data, data.obs, data.obs)
-    for argument, modality in {"layer": None, **modalities}.items():
-        if modality not in data.mod:
-            raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
-        if not data.mod[modality].obs_names.equals(data.obs_names):
-            raise ValueError(
-                f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
-                "muon.pp.intersect_obs(mdata), or subset it, first."
-            )
+        return CellTables(data, data.obs, data.obs, layer, mask_layer)
+    of_counts = modalities.get("layer")
+    several = isinstance(of_counts, list | tuple)
+    for argument, names in {"layer": None, **modalities}.items():
+        for modality in names if several and argument == "layer" else [names]:
+            if modality not in data.mod:
+                if several and argument == "layer" and known is not None:
+                    continue
+                raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
+            if not (several and argument == "layer") and not data.mod[modality].obs_names.equals(data.obs_names):
+                raise ValueError(
+                    f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
+                    "muon.pp.intersect_obs(mdata), or subset it, first."
+                )
 
     def obs_of(argument: str) -> pd.DataFrame:
         return data.mod[modalities[argument]].obs if argument in modalities else data.obs
 
-    counts = data.mod[modalities["layer"]]
-    return CellTables(counts, obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys"))
+    covariates = obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys")
+    if not several:
+        return CellTables(data.mod[of_counts], *covariates, layer, mask_layer)
+    joined = join_modalities(data, of_counts, layer, mask_layer, known)
+    return CellTables(joined.adata, *covariates, None, JOINED_MASK if joined.has_mask else None, joined)
 
 
 @dataclass(frozen=True)
@@ -129,7 +155,13 @@ class CountMatrix:
         return block.toarray() if is_sparse(block) else np.array(block)  # never a view of the data
 
 
-def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None) -> CountMatrix:
+def open_counts(
+    adata: AnnData,
+    layer: str | None,
+    mask_layer: str | None,
+    setup: str | None = None,
+    joined: JoinedCounts | None = None,
+) -> CountMatrix:
     """Counts and mask of an AnnData; nothing is changed in ``adata``, and nothing is checked yet.
 
     Parameters
@@ -140,6 +172,8 @@ def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup
         Where the counts are, and where the mask of observed counts is.
     setup
         Method that was given the names of the layers, for messages; `None`: they are those of a model.
+    joined
+        Of several modalities: says which cells have them.
     """
     name = matrix_name(layer)
     counts = by_rows(as_matrix(get_matrix(adata, layer, None if setup is None else "layer"), name))
@@ -149,7 +183,7 @@ def open_counts(adata: AnnData, layer: str | None, mask_layer: str | None, setup
             "it as CSR first, or load it into memory.",
             stacklevel=2,
         )
-    mask = None
+    mask = None if joined is None else joined.mask
     if mask_layer is not None:
         mask = by_rows(as_matrix(get_matrix(adata, mask_layer, "mask_layer"), matrix_name(mask_layer)))
     return CountMatrix(adata, layer, mask_layer, counts, mask, setup)

@@ -15,8 +15,10 @@ from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.messages import suggestion
+from sccountsdiff.data.modalities import KnownFeatures
 from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_cells, make_source, open_counts
 from sccountsdiff.data.summary import CountSummary
+from sccountsdiff.model.fields import known_features
 from sccountsdiff.module import CountsDiffModule
 
 
@@ -110,7 +112,13 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
         if not is_mudata and not isinstance(adata, AnnData):
             raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
-        return find_cells(adata, setup_args(self.registry_).get("modalities"))
+        args = setup_args(self.registry_)
+        return find_cells(adata, args.get("modalities"), args["layer"], args["mask_layer"], self._known_features)
+
+    @property
+    def _known_features(self) -> KnownFeatures | None:
+        """Features of each modality, if the model was set up with several."""
+        return known_features(field_state(self.registry_, REGISTRY_KEYS.X_KEY))
 
     def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
         """The AnnData that holds the counts."""
@@ -125,7 +133,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     ) -> CellSource:
         """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
         cells = self._cells(adata)
-        matrix = self._open_counts(cells.adata)
+        matrix = self._open_counts(cells)
         if not self._is_own(adata) or self._summary(matrix) is None:
             matrix.check(rows)
         source = make_source(
@@ -147,17 +155,16 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                 )
         return source
 
-    def _open_counts(self, adata: AnnData) -> CountMatrix:
-        args = setup_args(self.registry_)
-        mask_layer = args["mask_layer"]
-        if mask_layer is not None and mask_layer not in adata.layers:
+    def _open_counts(self, cells: CellTables) -> CountMatrix:
+        mask_layer = cells.mask_layer
+        if mask_layer is not None and mask_layer not in cells.adata.layers:
             warnings.warn(
                 f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
                 "zeros too, are taken as observed.",
                 stacklevel=2,
             )
             mask_layer = None
-        return open_counts(adata, args["layer"], mask_layer)
+        return open_counts(cells.adata, cells.layer, mask_layer, joined=cells.joined)
 
     def _summary(self, matrix: CountMatrix) -> CountSummary | None:
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""

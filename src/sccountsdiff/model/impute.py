@@ -104,6 +104,11 @@ class ImputeMixin(CountsDiffBase):
         layers as ``"layers"``, that of the counts as ``"layer"`` unless it is ``X``, and that of their mask as
         ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
+        Of a MuData with counts in several modalities, columns of the result are the features of all modalities, as in
+        :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if there are cells
+        that a modality does not have, the part of all cells goes to ``mdata.obsm`` too, as ``"imputed_prot"``,
+        ``"imputed_sd_prot"`` and so on, with columns as in ``var_names`` of the modality.
+
         Examples
         --------
         >>> model.impute(n_samples=2, seed=0, silent=True) is adata.layers["imputed"]
@@ -115,9 +120,9 @@ class ImputeMixin(CountsDiffBase):
         n_samples = 1 if settings.is_deterministic else n_asked
         key = key_added if indices is None else None  # of the layers that are written, if any are
         quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
-        data = self._counts_adata(adata)
-        args = setup_args(self.registry_)
-        count_dtype = results.count_dtype_of(get_matrix(data, args["layer"], None).dtype)
+        tables = self._cells(adata)
+        data, args = tables.adata, setup_args(self.registry_)
+        count_dtype = results.count_dtype_of(get_matrix(data, tables.layer, None).dtype)
         mean_dtype = np.result_type(count_dtype, np.float32)
         draw_dtype = count_dtype if settings.final == "sample" else mean_dtype
         layers = results.layer_summaries(n_samples, quantiles, draw_dtype, mean_dtype)
@@ -171,7 +176,11 @@ class ImputeMixin(CountsDiffBase):
             note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
             note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
             named = {key + suffix: matrix for suffix, matrix in matrices.items()}
-            results.write_layers(data, key, named, note, keep=set(in_use.values()))
+            if tables.joined is None:
+                results.write_layers(data, key, named, note, keep=set(in_use.values()))
+            else:
+                whole = self.adata if adata is None else adata
+                results.write_to_modalities(whole, tables.joined.parts, key, named, note, keep=in_use.values())
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return matrices[""]
