@@ -132,8 +132,8 @@ class CountsDiffModule(BaseModuleClass):
             expressed = torch.cat([self.expressed, self.expressed.any(0, keepdim=True)])
             expressed = expressed[categories[:, self.label_position]]
         observed = tensors.get(OBSERVED_KEY)
-        if observed is not None and observed.shape[1] != x.shape[1]:  # of whole groups of genes, not of each gene
-            observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)
+        if observed is not None and self.group_members is not None and observed.shape[1] == len(self.group_members):
+            observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)  # of whole groups, not of each gene
         missing = is_missing(x, observed, expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 

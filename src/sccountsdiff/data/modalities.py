@@ -96,7 +96,9 @@ class JoinedCounts:
         """True where a cell has a count; takes no memory unless modalities have masks of their own."""
         if self.has_mask:
             return self.adata.layers[JOINED_MASK]
-        groups = np.repeat(np.arange(len(self.parts)), [part.features.stop - part.features.start for part in self.parts])
+        groups = np.repeat(
+            np.arange(len(self.parts)), [part.features.stop - part.features.start for part in self.parts]
+        )
         return BlockMask(self.present, groups)
 
 
@@ -167,14 +169,18 @@ def join_modalities(
             raise ValueError(f"Modality {name!r} is in a file: counts of several modalities have to be in memory.")
         place = mdata.obs_names.get_indexer(part.obs_names)
         if (place < 0).any() or len(np.unique(place)) < len(place):
-            raise ValueError(f"Modality {name!r} has cells that the MuData does not have, or twice: call mdata.update().")
+            raise ValueError(
+                f"Modality {name!r} has cells that the MuData does not have, or twice: call mdata.update()."
+            )
         features[name] = np.asarray(part.var_names, dtype=object)
         counts.append(_in_rows(_read(part, layers[name], None if known else "layer"), place, mdata.n_obs))
         masks.append(_mask_of(part, name, mask_layers[name], known is not None))
         places.append(place)
 
-    prefixed = known.prefixed if known is not None else len(np.unique(np.concatenate(list(features.values())))) < sum(
-        map(len, features.values())
+    prefixed = (
+        known.prefixed
+        if known is not None
+        else len(np.unique(np.concatenate(list(features.values())))) < sum(map(len, features.values()))
     )
     if prefixed:
         absent = set() if known is None else set(names) - set(mdata.mod)

@@ -62,7 +62,9 @@ def as_matrix(matrix: Any, name: str) -> Matrix:
     """Return the matrix, as CSR if it has a rarer sparse format; raise if it cannot be read by slices."""
     if isinstance(matrix, np.ma.MaskedArray) and np.ma.is_masked(matrix):
         raise ValueError(f"{name} is a masked array: mark missing entries as NaN, e.g. with .filled(np.nan).")
-    if not is_sparse(matrix) and not isinstance(matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask):
+    if not is_sparse(matrix) and not isinstance(
+        matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask
+    ):
         raise ValueError(
             f"{name} is a {type(matrix).__module__}.{type(matrix).__qualname__}: "
             "use a NumPy array, a SciPy CSR or CSC matrix, or data backed by an h5ad file."

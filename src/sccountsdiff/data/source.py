@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,8 @@ from torch import Tensor
 from sccountsdiff.data.counts import check_block, check_counts, find_count_layers, get_matrix
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
-from sccountsdiff.data.modalities import JOINED_MASK, JoinedCounts, KnownFeatures, Layers, join_modalities
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
+from sccountsdiff.data.modalities import JOINED_MASK, JoinedCounts, KnownFeatures, Layers, join_modalities
 from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
 from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_counts
 
@@ -72,29 +72,33 @@ def find_cells(
     known
         Features of the model that the data is for, if it knows several modalities; those that ``data`` lacks are missing.
     """
+    names = cast("tuple[str | None, str | None]", (layer, mask_layer))  # unless counts are in several modalities
     if modalities is None:
-        return CellTables(data, data.obs, data.obs, layer, mask_layer)
+        return CellTables(data, data.obs, data.obs, *names)
     of_counts = modalities.get("layer")
-    several = isinstance(of_counts, list | tuple)
-    for argument, names in {"layer": None, **modalities}.items():
-        for modality in names if several and argument == "layer" else [names]:
-            if modality not in data.mod:
-                if several and argument == "layer" and known is not None:
-                    continue
-                raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
-            if not (several and argument == "layer") and not data.mod[modality].obs_names.equals(data.obs_names):
-                raise ValueError(
-                    f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
-                    "muon.pp.intersect_obs(mdata), or subset it, first."
-                )
+    several = of_counts if isinstance(of_counts, list | tuple) else []
+    aligned = {"layer": of_counts, **modalities}
+    if several:
+        del aligned["layer"]
+    # Data that a model is used with may lack modalities, but not all of them.
+    needed = several if known is None or not set(several) & set(data.mod) else []
+    for argument, modality in [*aligned.items(), *(("layer", name) for name in needed)]:
+        if modality not in data.mod:
+            raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
+    for modality in aligned.values():
+        if not data.mod[modality].obs_names.equals(data.obs_names):
+            raise ValueError(
+                f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
+                "muon.pp.intersect_obs(mdata), or subset it, first."
+            )
 
     def obs_of(argument: str) -> pd.DataFrame:
         return data.mod[modalities[argument]].obs if argument in modalities else data.obs
 
     covariates = obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys")
     if not several:
-        return CellTables(data.mod[of_counts], *covariates, layer, mask_layer)
-    joined = join_modalities(data, of_counts, layer, mask_layer, known)
+        return CellTables(data.mod[of_counts], *covariates, *names)
+    joined = join_modalities(data, several, layer, mask_layer, known)
     return CellTables(joined.adata, *covariates, None, JOINED_MASK if joined.has_mask else None, joined)
 
 

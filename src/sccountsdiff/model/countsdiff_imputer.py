@@ -30,6 +30,7 @@ from sccountsdiff.model.base import check_data
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
+from sccountsdiff.model.latent import LatentMixin
 from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
@@ -53,7 +54,7 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
+class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin, LatentMixin):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -154,7 +155,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             matrix = self._open_counts(cells)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means, largest = summary.gene_means(zeros_missing), summary.largest
-            gene_groups = _groups_of_genes(cells.adata.var, gene_groups)  # noted, as a model without data has no columns
+            gene_groups = _groups_of_genes(cells, gene_groups)  # noted, as a model without data has no columns
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
             location, scale = location_and_scale(continuous_values(cells.continuous_obs, self.continuous_keys))
@@ -176,7 +177,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             backbone_kwargs=options,
         )
         denoiser = self.module.denoiser
-        if adata is not None and (denoiser.factors is not None or denoiser.group_depth is not None or summary.has_missing):
+        if adata is not None and (
+            denoiser.factors is not None or denoiser.group_depth is not None or summary.has_missing
+        ):
             self._fit_to_some_cells(cells, matrix, at_random=not zeros_missing)
         self._model_summary_string = (
             f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(law)}, "
@@ -406,8 +409,9 @@ def _refuse_other_types(adata: object) -> None:
         raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
 
 
-def _groups_of_genes(var: pd.DataFrame, groups: str | Sequence[str] | None) -> list[str] | None:
+def _groups_of_genes(cells: CellTables, groups: str | Sequence[str] | None) -> list[str] | None:
     """The group of each gene; ``None`` if there are no groups."""
+    var = cells.adata.var
     if isinstance(groups, str) and groups not in var:
         raise KeyError(f"gene_groups: {groups!r} is not a column of adata.var; found {list(var.columns)}.")
     if groups is None:
@@ -416,6 +420,8 @@ def _groups_of_genes(var: pd.DataFrame, groups: str | Sequence[str] | None) -> l
         groups = var[groups].astype(str).tolist()
     if groups is not None and len(groups) != len(var):
         raise ValueError(f"`gene_groups` must have a group for each of the {len(var)} genes, not {len(groups)}.")
+    if cells.joined is not None and list(groups or []) != var[MODALITY_COLUMN].tolist():
+        raise ValueError("`gene_groups` cannot be other than the modalities, of which several were set up.")
     return None if groups is None else list(groups)
 
 

@@ -35,8 +35,8 @@ class JoinedField(fields.LayerField):
     def register_field(self, adata: MuData) -> dict[str, Any]:
         """What a model has to know of the modalities if it is loaded without data."""
         features = self.joined.features
-        sizes = {name: len(own) for name, own in features.names.items()}
-        return super().register_field(self.joined.adata) | {"modalities": sizes, "prefixed": features.prefixed}
+        state = {"modalities": list(features.names), "n_features": [len(own) for own in features.names.values()]}
+        return super().register_field(self.joined.adata) | state | {"prefixed": features.prefixed}
 
     def transfer_field(self, state_registry: dict, adata_target: MuData, **kwargs) -> dict[str, Any]:
         """The same for the data that a model is loaded with."""
@@ -72,6 +72,5 @@ def known_features(state: dict) -> KnownFeatures | None:
     """Features of each modality from what the registry remembers of the counts; ``None`` if there is but one modality."""
     if "modalities" not in state:
         return None
-    ends = np.cumsum(list(state["modalities"].values()))[:-1]
-    names = np.split(np.asarray(state["column_names"]), ends)
+    names = np.split(np.asarray(state["column_names"]), np.cumsum(state["n_features"])[:-1])
     return KnownFeatures(dict(zip(state["modalities"], names, strict=True)), state["prefixed"])

@@ -155,9 +155,10 @@ class SetupMixin(CountsDiffBase):
                 "mudata.read_h5mu(..., backed=...), or load the modality by its .to_memory()."
             )
         of_layer, of_categorical, of_continuous = (modalities.get(argument) for argument in known)
+        joined = cells.joined
         of_counts = partial(fields.MuDataLayerField, mod_key=of_layer, mod_required=True, **_UNCHECKED)
         makers = (
-            of_counts if cells.joined is None else lambda key, _: JoinedField(key, cells.joined),
+            of_counts if joined is None else lambda key, _: JoinedField(key, joined),
             partial(fields.MuDataCategoricalJointObsField, mod_key=of_categorical),
             partial(fields.MuDataNumericalJointObsField, mod_key=of_continuous),
         )
@@ -267,9 +268,8 @@ def _check_modalities(model: str, mdata: MuData, names: Sequence[str], layer: La
         if name not in mdata.mod:
             continue  # an error unless the model knows its features
         try:
-            args = {"layer": layers[name], "mask_layer": mask_layers[name]}
-            _check_layer_names(args)
-            open_counts(mdata.mod[name], **args, setup=f"{model}.setup_mudata").check()
+            _check_layer_names({"layer": layers[name], "mask_layer": mask_layers[name]})
+            open_counts(mdata.mod[name], layers[name], mask_layers[name], f"{model}.setup_mudata").check()
         except (KeyError, TypeError, ValueError) as error:
             raise type(error)(f"Modality {name!r}: {error.args[0]}") from None
 

@@ -20,7 +20,6 @@ DEPTH_PSEUDO_COUNT = 10.0
 """Counts by which a cell's depth factor is pulled towards 1; a cell of which nothing is seen has exactly 1."""
 
 
-
 def n_depth_features(n_groups: int) -> int:
     """Numbers that describe the depth of a cell to the network.
 
@@ -167,7 +166,9 @@ class CountsDenoiser(nn.Module):
             for members in [slice(None)] if self.group_depth is None else self.group_depth.members.bool():
                 some = observed[:, members].any(1)  # a cell without any of them says nothing of them
                 means = self.gene_means[members]
-                self.gene_means[members] = means * _depth_bias(counts[some][:, members], observed[some][:, members], means)
+                self.gene_means[members] = means * _depth_bias(
+                    counts[some][:, members], observed[some][:, members], means
+                )
         if self.group_depth is not None:
             self.group_depth.fit(self._sums(counts), self._expected(observed))
         if self.factors is not None:
