@@ -6,13 +6,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
-from sccountsdiff.diffusion import NOISED, Denoiser, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
+from sccountsdiff.diffusion import (
+    MISSING,
+    NOISED,
+    OBSERVED,
+    Denoiser,
+    NoisedCounts,
+    Prediction,
+    Schedule,
+    draw_noised,
+    get_schedule,
+)
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
+
+LARGEST_SHIFT = 2.0
+"""Log dispersions of groups of genes are changed by this much at most."""
 
 
 class CountsDiffModule(BaseModuleClass):
@@ -152,6 +166,34 @@ class CountsDiffModule(BaseModuleClass):
             return self.denoiser(x, status, t.to(x.dtype), *covariates, null | unseen.repeat(copies), kept)
 
         return denoise
+
+    @torch.no_grad()
+    def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
+        """Find how sure to be of a group of genes of which nothing is seen, from cells that the network was not trained on.
+
+        Of each group, what is added to its log dispersions is that under which its counts in these cells are likeliest,
+        given all others.
+        """
+        depth = self.denoiser.group_depth
+        if depth is None:
+            return
+        denoise = self.denoise_with(categories, continuous)
+        t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
+        depth.log_dispersion.zero_()
+        for group, members in enumerate(self.group_members):
+            hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
+            status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
+            x = x0.masked_fill(members, 0)
+            if not bool(hidden.any()):
+                continue
+
+            def loss_of(shift: float, group=group, hidden=hidden, status=status, x=x) -> float:
+                depth.log_dispersion[group] = shift
+                loss = self.denoiser.head.loss(x0, denoise(x, status, t, null))
+                return float((loss * hidden).sum(dtype=torch.float64))
+
+            best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
+            depth.log_dispersion[group] = best
 
     # One training draw ----------------------------------------------------------------------------------------------
 

@@ -318,7 +318,11 @@ class TestSeveralModalities:
         assert model.denoise(silent=True).shape == (60, 23)
         assert np.isfinite(model.log_likelihood(n_times=4, silent=True)).all()
         assert model.generate(3, {"donor": "d1"}, n_steps=2, silent=True).shape == (3, 23)
-        assert list(model.get_normalized_expression(n_folds=2, silent=True).columns[-3:]) == ["p0", "p1", "p2"]
+        assert model.denoise(final="log_mean", silent=True).shape == (60, 23)
+        expression = model.get_normalized_expression(n_folds=2, library_size=100, silent=True)
+        assert list(expression.columns[-3:]) == ["p0", "p1", "p2"]
+        for part in (expression.iloc[:, :20], expression.iloc[:, 20:]):  # each modality is scaled by itself
+            np.testing.assert_allclose(part.sum(1), 100, rtol=1e-6)
         assert model.get_latent_representation(silent=True).shape[0] == 60
         assert model.posterior_predictive_sample(n_folds=2, n_steps=2, silent=True).shape == (1, 60, 23)
 
@@ -346,12 +350,28 @@ class TestSeveralModalities:
         ("arguments", "error", "message"),
         [
             ({"modalities": {"layer": ["rna", "atac"]}}, KeyError, "must be one of rna, prot, not 'atac'"),
-            ({"modalities": {"layer": []}}, ValueError, r"modalities\['layer'\] must name each modality .* once, not \[\]"),
+            (
+                {"modalities": {"layer": []}},
+                ValueError,
+                r"modalities\['layer'\] must name each modality .* once, not \[\]",
+            ),
             ({"modalities": {"layer": ["rna", "rna"]}}, ValueError, "must name each modality with counts once"),
             ({"modalities": BOTH, "layer": "umi"}, KeyError, "Modality 'rna': layer='umi' is not in adata.layers"),
-            ({"modalities": BOTH, "layer": {"adt": "umi"}}, KeyError, "`layer` names 'adt', but counts are in rna, prot"),
-            ({"modalities": BOTH, "layer": {"prot": 3}}, TypeError, "Modality 'prot': `layer` must be the name of a layer"),
-            ({"modalities": {"layer": "rna"}, "layer": {"rna": None}}, TypeError, "`layer` must be the name of a layer"),
+            (
+                {"modalities": BOTH, "layer": {"adt": "umi"}},
+                KeyError,
+                "`layer` names 'adt', but counts are in rna, prot",
+            ),
+            (
+                {"modalities": BOTH, "layer": {"prot": 3}},
+                TypeError,
+                "Modality 'prot': `layer` must be the name of a layer",
+            ),
+            (
+                {"modalities": {"layer": "rna"}, "layer": {"rna": None}},
+                TypeError,
+                "`layer` must be the name of a layer",
+            ),
         ],
     )
     def test_bad_arguments_are_named(self, pair, arguments, error, message):

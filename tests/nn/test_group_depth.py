@@ -30,6 +30,11 @@ def test_nothing_seen_is_the_mean_depth_of_all_cells(depth):
     np.testing.assert_allclose(depth(nothing, nothing)[0], CENTRE + np.diag(COVARIANCE) / 2, rtol=1e-5)
 
 
+def test_is_the_mean_cell_until_it_is_fitted():
+    nothing = torch.zeros(3, 2)
+    torch.testing.assert_close(GroupDepth(torch.tensor([0, 1]))(nothing, nothing), nothing)
+
+
 def test_much_seen_is_the_ratio(depth):
     found, expected = torch.tensor([[3e6, 1e6]]), torch.tensor([[1e6, 2e6]])
     np.testing.assert_allclose(depth(found, expected).exp()[0], [3, 0.5], rtol=1e-4)
@@ -45,7 +50,10 @@ def test_one_group_tells_of_the_other_as_normal_numbers_do(depth):
 
 
 def test_little_seen_is_between_both(depth):
-    found, expected = torch.tensor([[1e7, 1.0], [1e7, 10.0], [1e7, 100.0]]), torch.tensor([[1e7, 0.2], [1e7, 2.0], [1e7, 20.0]])
+    found, expected = (
+        torch.tensor([[1e7, 1.0], [1e7, 10.0], [1e7, 100.0]]),
+        torch.tensor([[1e7, 0.2], [1e7, 2.0], [1e7, 20.0]]),
+    )
     factors = depth(found, expected)[:, 1].exp()
     assert (factors.diff() > 0).all() and factors[-1] < 5
 
@@ -77,4 +85,14 @@ def test_depths_of_unseen_groups_have_the_right_sum():
 
 
 def test_law_is_saved_and_groups_are_not(depth):
-    assert set(depth.state_dict()) == {"centre", "covariance"}
+    assert set(depth.state_dict()) == {"centre", "covariance", "log_dispersion"}
+
+
+def test_only_groups_of_which_nothing_is_seen_are_made_less_sure_of(depth):
+    depth.log_dispersion.copy_(torch.tensor([-0.5, -1.0]))
+    observed = torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]])
+    assert depth.log_dispersion_of(observed).tolist() == [
+        [0, 0, -1, -1, -1],
+        [-0.5, -0.5, 0, 0, 0],
+        [-0.5, -0.5, -1, -1, -1],
+    ]

@@ -214,14 +214,17 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             ) from None
 
     def _fit_to_some_cells(self, cells: CellTables, matrix: CountMatrix, at_random: bool) -> None:
-        """Fit what is not trained to as many cells, spread over all of them, as make a matrix of moderate size."""
+        """Fit what is not trained to some of the cells."""
         source = make_source(
             cells, matrix, self.gene_names, categories=self.categories, continuous_keys=self.continuous_keys
         )
-        n = min(source.n_cells, max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
-        rows = np.unique(np.linspace(0, source.n_cells - 1, n).astype(int))
-        some = self.module.read(source.read(rows)[1])
+        some = self.module.read(source.read(self._some_of(np.arange(source.n_cells)))[1])
         self.module.denoiser.fit(some["x0"], some["missing"], at_random)
+
+    def _some_of(self, rows: np.ndarray) -> np.ndarray:
+        """As many of the rows, spread over all of them, as make a matrix of moderate size."""
+        n = min(len(rows), max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
+        return rows[np.unique(np.linspace(0, len(rows) - 1, n).astype(int))]
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -319,6 +322,9 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             callbacks=[BestAverage(ema_decay), *callbacks],
             **trainer_kwargs,
         )
+        if can_validate and self.module.group_members is not None:
+            self.module.eval()
+            self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""

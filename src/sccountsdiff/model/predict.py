@@ -125,7 +125,7 @@ class PredictMixin(CountsDiffBase):
         indices
             Cells, in the order in which they are to come back.
         library_size
-            Sum of each cell over the model's genes; above 0.
+            Sum of each cell over the model's genes, of several modalities (``gene_groups``) over those of each; above 0.
         gene_list
             Genes to return; default: all of the model's.
         n_folds
@@ -173,7 +173,9 @@ class PredictMixin(CountsDiffBase):
         )
         expected = np.concatenate([block.draws.mean(0, dtype=np.float64) for block in filled])
         expected = expected.reshape(len(rows), self.module.n_genes)
-        expected *= library_size / expected.sum(1, keepdims=True)
+        groups = self.module.group_members
+        for members in [slice(None)] if groups is None else groups.cpu().numpy():
+            expected[:, members] *= library_size / expected[:, members].sum(1, keepdims=True)
         expected = expected if order is None else expected[order]
         names = data.obs_names[rows if order is None else rows[order]]
         if return_numpy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -140,6 +141,8 @@ class CountsDenoiser(nn.Module):
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
         given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+        if self.group_depth is not None:
+            given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
         prediction = self.head.predict(outputs, given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
@@ -175,6 +178,10 @@ class CountsDenoiser(nn.Module):
             nothing = torch.zeros_like(observed)
             log_depth, _ = self._depth(counts, observed, nothing, nothing[:, :1])
             self.factors.fit(counts, log_depth, missing)
+
+    def totals(self, values: Tensor) -> Tensor:
+        """Total of each cell (cells, 1) or, where there are groups of genes, that of the group of each gene (cells, genes)."""
+        return self._sums(values) if self.group_depth is None else self.group_depth.to_genes(self._sums(values))
 
     def _sums(self, values: Tensor) -> Tensor:
         """Sum over the genes of each group (cells, groups)."""

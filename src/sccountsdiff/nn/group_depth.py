@@ -15,6 +15,9 @@ class GroupDepth(nn.Module):
     Poisson counts. So a group of which much is seen has its own depth, one of which little is seen is pulled towards what
     the depths of the others say, and one of which nothing is seen has the depth that is expected of such a cell.
 
+    A network that has seen few cells is too sure of groups of which nothing is seen in a new one. By how much is measured on
+    validation cells: ``log_dispersion``, one number for each group, is added to log dispersions there.
+
     Parameters
     ----------
     gene_groups
@@ -37,6 +40,7 @@ class GroupDepth(nn.Module):
     members: Tensor
     centre: Tensor
     covariance: Tensor
+    log_dispersion: Tensor
 
     def __init__(self, gene_groups: Tensor):
         super().__init__()
@@ -44,8 +48,9 @@ class GroupDepth(nn.Module):
         self.register_buffer("genes", gene_groups.long(), persistent=False)
         members = gene_groups == torch.arange(self.n_groups)[:, None]
         self.register_buffer("members", members.float(), persistent=False)
-        self.register_buffer("centre", torch.zeros(self.n_groups))
+        self.register_buffer("centre", torch.full((self.n_groups,), -0.5))  # the mean depth is 1
         self.register_buffer("covariance", torch.eye(self.n_groups))
+        self.register_buffer("log_dispersion", torch.zeros(self.n_groups))
 
     def sums(self, values: Tensor) -> Tensor:
         """Sum over the genes of each group: (cells, genes) to (cells, groups)."""
@@ -54,6 +59,10 @@ class GroupDepth(nn.Module):
     def to_genes(self, values: Tensor) -> Tensor:
         """The value of each gene's group: (cells, groups) to (cells, genes)."""
         return values[:, self.genes]
+
+    def log_dispersion_of(self, observed: Tensor) -> Tensor:
+        """What is added to the log dispersion of each gene, from which genes are observed (both cells, genes)."""
+        return self.to_genes(self.log_dispersion * (self.sums(observed) == 0))
 
     @torch.no_grad()
     def fit(self, found: Tensor, expected: Tensor) -> None:
