@@ -41,6 +41,14 @@ class TestRead:
         assert cells["x0"].tolist() == [[1, 0, 0, 0]]
         assert cells["categories"].shape == (1, 0) and cells["continuous"].shape == (1, 0)
 
+    def test_a_mask_may_be_of_whole_groups(self):
+        module = CountsDiffModule(np.ones(4), gene_groups=np.array([0, 1, 1, 0]), backbone_kwargs={"n_hidden": 4})
+        x = torch.tensor([[1.0, 2.0, 3.0, torch.nan], [1.0, 2.0, 3.0, 4.0]])
+        of_groups = module.read({"X": x, OBSERVED_KEY: torch.tensor([[True, False], [False, True]])})
+        assert of_groups["missing"].tolist() == [[False, True, True, True], [True, False, False, True]]
+        of_genes = module.read({"X": x, OBSERVED_KEY: torch.tensor([[1.0, 0, 0, 1], [0, 1, 1, 0]])})
+        assert torch.equal(of_genes["missing"], of_groups["missing"])
+
     def test_zeros_of_expressed_genes_are_missing_if_asked_for(self):
         module = CountsDiffModule(
             np.ones(3),
@@ -165,6 +173,51 @@ class TestDenoiseWith:
         assert torch.equal(mean(3, null), mean(0, ~null))
         assert torch.equal(mean(2, ~null), mean(0, ~null))
         assert not torch.allclose(mean(2, null), mean(0, null))
+
+
+class TestCalibration:
+    GROUPS = np.repeat([0, 1], [8, 4])
+
+    @staticmethod
+    def cells(theta, n=2000):
+        """The second group is negative binomial, with a dispersion that the untrained network, whose is e, does not know."""
+        rng = np.random.default_rng(0)
+        means = np.linspace(20, 40, N_GENES)
+        counts = rng.poisson(means * np.ones((n, 1)))
+        counts[:, 8:] = rng.poisson(means[8:] * rng.gamma(theta, 1 / theta, (n, 4)))
+        x0 = torch.from_numpy(counts.astype(np.float32))
+        nothing = torch.zeros(n, 0)
+        return {"x0": x0, "missing": x0 < 0, "categories": nothing.long(), "continuous": nothing}
+
+    @pytest.mark.parametrize("theta", [1.0, 2.0, 6.0])
+    def test_finds_the_dispersion_of_a_group_that_is_not_seen(self, theta):
+        """Eight thousand counts: the standard error of a log dispersion is some hundredths."""
+        cells = self.cells(theta)
+        module = make(gene_groups=self.GROUPS)
+        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
+        module.denoiser.fit(cells["x0"], cells["missing"])
+        module.denoiser.gene_max.fill_(torch.inf)  # no bound
+        module.calibrate(**cells)
+        assert abs(float(module.denoiser.group_depth.log_dispersion[1]) - (np.log(theta) - 1)) < 0.15
+        assert module.denoiser.group_depth.log_dispersion[0] > 1  # Poisson counts have none
+
+    def test_cells_that_lack_the_group_have_no_say(self):
+        cells = self.cells(1.0, n=400)
+        module = make(gene_groups=self.GROUPS)
+        module.calibrate(**{key: value[:300] for key, value in cells.items()})
+        expected = module.denoiser.group_depth.log_dispersion.clone()
+        cells["missing"][300:, 8:] = True
+        module.calibrate(**cells)
+        torch.testing.assert_close(module.denoiser.group_depth.log_dispersion[1], expected[1], atol=0.03, rtol=0)
+        cells["missing"][:, 8:] = True
+        module.calibrate(**cells)
+        assert module.denoiser.group_depth.log_dispersion.tolist() == [0, 0]  # nothing to learn from
+
+    def test_nothing_is_done_without_groups(self):
+        module = make()
+        before = {key: value.clone() for key, value in module.state_dict().items()}
+        module.calibrate(**self.cells(1.0, n=10))
+        assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 
 def test_sampling_is_left_to_the_model():

@@ -160,6 +160,23 @@ def blocks(folder: Path = RESULTS) -> str | None:
     return "\n".join([*lines, ""])
 
 
+def latent(folder: Path = RESULTS) -> str | None:
+    """Embeddings of cells: how well types are kept and batches mixed; means over seeds. ``None`` without results."""
+    path = folder / "latent.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    means = table.pivot_table(index=["dataset", "method"], columns="metric", values="value", sort=False)
+    seeds = table.groupby(["dataset", "method"])["seed"].nunique()
+    columns = ["type_accuracy", "type_silhouette", "same_batch"]
+    lines = ["| data | embedding | accuracy of types | silhouette of types | same batch, relative to chance |"]
+    lines.append("|---" * 5 + "|")
+    for (dataset, method), row in means.iterrows():
+        cells = ["" if pd.isna(row[name]) else f"{row[name]:.3f}" for name in columns]
+        lines.append(f"| {dataset} ({seeds[dataset, method]} seeds) | {method} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
 ABLATED = {
     "RMSE": ("countsdiff_mean 1", "rmse", ".4g"),
     "Poisson loss": ("countsdiff_mean 1", "poisson_loss", ".4f"),

@@ -24,6 +24,7 @@ from scipy.stats import spearmanr
 from sccountsdiff.benchmark import baselines, metrics
 from sccountsdiff.benchmark.missingness import CorrelatedPanel, split_molecules
 from sccountsdiff.data.reading import dense
+from sccountsdiff.files import replacing
 
 METHODS = [
     baselines.GeneMean(),
@@ -53,7 +54,9 @@ def modality(file: str, name: str) -> Callable[[Path, np.random.Generator], Made
         parts = [most_expressed(mdata["rna"], N_GENES), most_expressed(mdata[name], N_GENES)]
         counts = np.concatenate(parts, axis=1).astype(np.float32)
         lacking = rng.random(len(counts)) < LACKING
-        return ad.AnnData(counts), lacking[:, None] & (np.arange(counts.shape[1]) >= N_GENES)
+        names = np.repeat(["rna", name], [part.shape[1] for part in parts])
+        cells = ad.AnnData(counts, var=pd.DataFrame({"modality": names}, index=np.arange(len(names)).astype(str)))
+        return cells, lacking[:, None] & (names == name)
 
     return make
 
@@ -94,9 +97,10 @@ BLOCKS = {
 def scores(method: baselines.Baseline, cells: ad.AnnData, hidden: np.ndarray, seed: int) -> dict[str, float]:
     """How well a method fills in what is hidden."""
     complete = ~hidden.any(1)
+    modality = "modality" if "modality" in cells.var else None
     if method.uses_mask:
-        seen = ad.AnnData(np.where(hidden, 0, cells.X))
-        method.fit(seen, observed=~hidden, seed=seed)
+        seen = ad.AnnData(np.where(hidden, 0, cells.X), var=cells.var)
+        method.fit(seen, observed=~hidden, modality=modality, seed=seed)
     else:
         method.fit(cells[complete].copy(), seed=seed)
     lacking, sites, truth = cells[~complete].copy(), hidden[~complete], cells.X[~complete]
@@ -139,9 +143,8 @@ def main() -> None:
                 rows = [[block, seed, method.name, metric, value] for metric, value in found.items()]
                 added = pd.DataFrame(rows, columns=table.columns)
                 table = added if table.empty else pd.concat([table, added])
-                partial = arguments.save.with_suffix(".partial")
-                table.to_csv(partial, index=False, float_format="%.5g")
-                partial.replace(arguments.save)
+                with replacing(arguments.save) as partial:
+                    table.to_csv(partial, index=False, float_format="%.5g")
                 shown = "  ".join(f"{metric} {value:.3f}" for metric, value in found.items())
                 print(f"{block}, seed {seed}, {method.name}: {shown}", flush=True)
 

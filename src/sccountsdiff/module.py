@@ -6,13 +6,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
-from sccountsdiff.diffusion import NOISED, Denoiser, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
+from sccountsdiff.diffusion import (
+    MISSING,
+    NOISED,
+    OBSERVED,
+    Denoiser,
+    NoisedCounts,
+    Prediction,
+    Schedule,
+    draw_noised,
+    get_schedule,
+)
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
+
+LARGEST_SHIFT = 2.0
+"""Log dispersions of groups of genes are changed by this much at most."""
 
 
 class CountsDiffModule(BaseModuleClass):
@@ -46,7 +60,8 @@ class CountsDiffModule(BaseModuleClass):
     n_factors
         Number of factors whose posterior is an input of the network.
     gene_groups
-        Number of the group, such as the modality, of each gene; groups are hidden as a whole in training.
+        Number of the group, such as the modality, of each gene: each has a depth of its own, and groups are hidden as a
+        whole in training.
     backbone_kwargs
         Settings of the backbone.
     """
@@ -79,7 +94,6 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
-        # Only training hides groups, and that needs the data they come from.
         self.register_buffer("group_members", _members(gene_groups), persistent=False)
         head = get_head(head)
         network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
@@ -92,6 +106,7 @@ class CountsDiffModule(BaseModuleClass):
             len(self.location),
             n_factors=n_factors,
             gene_max=gene_max,
+            gene_groups=None if self.group_members is None else gene_groups,
         ).float()  # as the counts are read, whatever torch's default is
 
     @property
@@ -115,7 +130,7 @@ class CountsDiffModule(BaseModuleClass):
     def read(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Counts, which of them are missing, and covariates of a minibatch.
 
-        NaN, a False in the mask layer and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
+        NaN, a False in the mask (of each gene, or of each group of genes) and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
         (any type, if the cell's own is unknown) all mean that the count is missing.
         """
         x = tensors[REGISTRY_KEYS.X_KEY].float()
@@ -130,7 +145,10 @@ class CountsDiffModule(BaseModuleClass):
             # The code after the last one is a type that was not there in training.
             expressed = torch.cat([self.expressed, self.expressed.any(0, keepdim=True)])
             expressed = expressed[categories[:, self.label_position]]
-        missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
+        observed = tensors.get(OBSERVED_KEY)
+        if observed is not None and self.group_members is not None and observed.shape[1] == len(self.group_members):
+            observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)  # of whole groups, not of each gene
+        missing = is_missing(x, observed, expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
     def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:
@@ -150,6 +168,34 @@ class CountsDiffModule(BaseModuleClass):
             return self.denoiser(x, status, t.to(x.dtype), *covariates, null | unseen.repeat(copies), kept)
 
         return denoise
+
+    @torch.no_grad()
+    def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
+        """Find how sure to be of a group of genes of which nothing is seen, from cells that the network was not trained on.
+
+        Of each group, what is added to its log dispersions is that under which its counts in these cells are likeliest,
+        given all others.
+        """
+        depth = self.denoiser.group_depth
+        if depth is None:
+            return
+        denoise = self.denoise_with(categories, continuous)
+        t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
+        depth.log_dispersion.zero_()
+        for group, members in enumerate(self.group_members):
+            hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
+            status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
+            x = x0.masked_fill(members, 0)
+            if not bool(hidden.any()):
+                continue
+
+            def loss_of(shift: float, group=group, hidden=hidden, status=status, x=x) -> float:
+                depth.log_dispersion[group] = shift
+                loss = self.denoiser.head.loss(x0, denoise(x, status, t, null))
+                return float((loss * hidden).sum(dtype=torch.float64))
+
+            best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
+            depth.log_dispersion[group] = best
 
     # One training draw ----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from sccountsdiff.data import reading
-from sccountsdiff.data.reading import as_matrix, by_rows, iter_blocks, iter_some_rows, read_rows
+from sccountsdiff.data.reading import BlockMask, as_matrix, by_rows, iter_blocks, iter_some_rows, read_block, read_rows
 
 
 def counts(n_cells=11, n_genes=7, dtype="float32", seed=0):
@@ -117,3 +117,15 @@ class TestRows:
         expected = np.full((11, 7), np.nan)
         expected[slice(None) if rows is None else rows] = dense[slice(None) if rows is None else rows]
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_mask_of_whole_groups_reads_like_a_matrix():
+    rng = np.random.default_rng(0)
+    present, groups = rng.random((7, 3)) < 0.5, np.array([2, 0, 0, 1, 2])
+    mask, whole = BlockMask(present, groups), present[:, groups]
+    assert mask.shape == whole.shape and mask.dtype == whole.dtype
+    np.testing.assert_array_equal(mask[:], whole)
+    np.testing.assert_array_equal(read_block(mask, np.array([1, 4])), whole[[1, 4]])
+    np.testing.assert_array_equal(read_block(mask, range(2, 5), range(1, 4)), whole[2:5, 1:4])
+    for rows, columns, block in iter_blocks(as_matrix(mask, "mask")):
+        np.testing.assert_array_equal(block, whole[np.ix_(rows, columns)])

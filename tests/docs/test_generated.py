@@ -210,7 +210,7 @@ class TestTiers:
             "| scvi | 1 + 0 | 1 + 0 |",
         ]
 
-    @pytest.mark.parametrize("name", ["blocks", "ablation", "averaging", "largest_draws"])
+    @pytest.mark.parametrize("name", ["blocks", "latent", "ablation", "averaging", "largest_draws"])
     def test_other_tables_are_made_of_saved_results(self, name, tmp_path):
         assert getattr(tiers, name)(tmp_path) is None
         if (RESULTS / f"{name}.csv").exists():
@@ -229,6 +229,16 @@ class TestTiers:
             tmp_path / "blocks.csv", index=False
         )
         assert "| peaks (2 seeds) | knn_mean | 3 | 1 | 1 |  |" in tiers.blocks(tmp_path).splitlines()
+
+    def test_embeddings_are_means_over_seeds(self, tmp_path):
+        rows = [["kang", seed, "pca", "type_accuracy", 0.5 + seed / 4] for seed in (0, 1)]
+        rows += [["kang", 0, "scvi", "same_batch", 1.25]]
+        rows += [["kang", 0, "pca", "type_silhouette", 0.125]]
+        pd.DataFrame(rows, columns=["dataset", "seed", "method", "metric", "value"]).to_csv(
+            tmp_path / "latent.csv", index=False
+        )
+        lines = tiers.latent(tmp_path).splitlines()
+        assert lines[2:] == ["| kang (2 seeds) | pca | 0.625 | 0.125 |  |", "| kang (1 seeds) | scvi |  |  | 1.250 |"]
 
     def test_counts_are_by_method_and_kind_of_metric(self, results):
         lines = tiers.counts(results).splitlines()

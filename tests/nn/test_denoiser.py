@@ -227,3 +227,58 @@ def test_like_genes_have_like_directions():
     torch.testing.assert_close(cosines.diagonal(), torch.ones(6))
     assert cosines[same].min() > 0.7 and cosines[~same].max() < 0.5
     assert CountsDenoiser(MLP(6, 2), torch.ones(6), Cosine()).gene_directions is None
+
+
+class TestGroups:
+    """Two groups of genes, the first five and the last three."""
+
+    GROUPS = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1])
+
+    @pytest.fixture
+    def denoiser(self, gene_means):
+        torch.manual_seed(0)
+        return CountsDenoiser(MLP(8, 2, n_hidden=4), gene_means, Cosine(), "nb", gene_groups=self.GROUPS)
+
+    @staticmethod
+    def ask(denoiser, x, status):
+        nothing = torch.zeros(len(x), 0)
+        return denoiser(x, status, torch.ones(len(x)), nothing.long(), nothing, torch.zeros(len(x), dtype=torch.bool))
+
+    def test_prediction_scales_with_the_depth_of_the_group(self, denoiser, gene_means):
+        status = torch.full((1, 8), NOISED)
+        status[:, [0, 7]] = OBSERVED
+        x = torch.zeros(1, 8)
+        x[0, 0], x[0, 7] = 3e5 * gene_means[0], 5e5 * gene_means[7]
+        # So many counts outweigh what cells are like; means as large make them plausible.
+        denoiser.gene_means.mul_(1e5)
+        ratio = self.ask(denoiser, x, status).mean[0] / denoiser.gene_means
+        torch.testing.assert_close(ratio, torch.tensor([3.0] * 5 + [5.0] * 3), rtol=1e-3, atol=0)
+
+    def test_the_network_is_told_of_each(self, denoiser, gene_means):
+        told = []
+        denoiser.conditioning.depth.register_forward_hook(lambda module, args, output: told.append(args[0]))
+        x = torch.arange(8.0)[None]
+        self.ask(denoiser, x, torch.tensor([[OBSERVED, NOISED] * 4]))
+        expected = torch.log1p(torch.tensor([0.0 + 2 + 4, 6, 1 + 3, 5 + 7]))
+        torch.testing.assert_close(told[0][0, :4], expected)
+        assert told[0].shape == (1, 3 * 2 + 1)
+
+    def test_totals(self, denoiser, make_denoiser):
+        values = torch.arange(16.0).reshape(2, 8)
+        torch.testing.assert_close(make_denoiser().totals(values), values.sum(1, keepdim=True))
+        expected = torch.tensor([[10.0] * 5 + [18.0] * 3, [50.0] * 5 + [42.0] * 3])
+        torch.testing.assert_close(denoiser.totals(values), expected)
+
+    def test_means_are_fitted_to_the_cells_that_have_the_group(self, denoiser):
+        """Cells without the second group say nothing of it, however deep they are in the first."""
+        torch.manual_seed(1)
+        counts = torch.poisson(torch.full((400, 8), 20.0))
+        counts[:200] *= 5
+        missing = torch.zeros(400, 8, dtype=torch.bool)
+        missing[:200, 5:] = True
+        counts[missing] = 0
+        denoiser.gene_means.copy_(counts.sum(0) / (~missing).sum(0))
+        before = denoiser.gene_means.clone()
+        denoiser.fit(counts, missing)
+        torch.testing.assert_close(denoiser.gene_means, before, rtol=1e-3, atol=0)
+        assert denoiser.group_depth.covariance[0, 0] > 0.3 > denoiser.group_depth.covariance[1, 1]

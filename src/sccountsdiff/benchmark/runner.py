@@ -244,7 +244,7 @@ def _run_seed(
                 "n_samples": n_samples,
                 "metrics": [metric.name for metric in metrics],
             }
-            if task.uses_groups:  # only then do results depend on them
+            if task.uses_groups or dataset.modality is not None:  # only then do results depend on them
                 job["groups"] = {**groups, "values": fingerprint_of_groups(cells, dataset.batch, dataset.modality)}
             found = store.load(job)
             if metrics and found is None:
@@ -278,7 +278,8 @@ def _fit(
         earlier = trained[key]
         return replace(earlier, method=method if earlier.error else method.take_over(earlier.method))
     with attempt(f"Method {method.name}: fitting") as outcome, measured() as usage:
-        method.fit(split.train, covariates=dataset.covariates, observed=split.observed[0], seed=split.seed)
+        known = {"covariates": dataset.covariates, "observed": split.observed[0], "modality": dataset.modality}
+        method.fit(split.train, **known, seed=split.seed)
     fitted = _Fitted(method, usage, outcome.error)
     if is_shared:
         trained[key] = fitted

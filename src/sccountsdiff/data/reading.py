@@ -12,6 +12,7 @@ from anndata.abc import CSCDataset, CSRDataset
 
 Matrix: TypeAlias = (
     "np.ndarray | sp.csr_matrix | sp.csc_matrix | sp.csr_array | sp.csc_array | h5py.Dataset | CSRDataset | CSCDataset"
+    " | BlockMask"
 )
 
 Block: TypeAlias = "np.ndarray | sp.csr_matrix | sp.csc_matrix"
@@ -23,6 +24,35 @@ SparseMatrix: TypeAlias = Any
 BLOCK_ENTRIES = 10_000_000  # entries of a block, as if it were dense
 
 
+class BlockMask:
+    """Cells x genes of which each cell has whole groups of genes or not: read like a matrix, without being one in memory.
+
+    Parameters
+    ----------
+    present
+        Which groups each cell has, boolean ``(cells, groups)``.
+    groups
+        Number of the group of each gene.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> mask = BlockMask(np.array([[True, False], [True, True]]), np.array([0, 0, 1]))
+    >>> mask.shape, mask[0:1].tolist()
+    ((2, 3), [[True, True, False]])
+    """
+
+    dtype = np.dtype(bool)
+
+    def __init__(self, present: np.ndarray, groups: np.ndarray):
+        self.present, self.groups = present, groups
+        self.shape = (len(present), len(groups))
+
+    def __getitem__(self, places: Any) -> np.ndarray:
+        rows, columns = places if isinstance(places, tuple) else (places, slice(None))
+        return self.present[rows][:, self.groups[columns]]
+
+
 def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
     """Whether a matrix is a sparse one in memory."""
     return sp.issparse(matrix)
@@ -32,7 +62,9 @@ def as_matrix(matrix: Any, name: str) -> Matrix:
     """Return the matrix, as CSR if it has a rarer sparse format; raise if it cannot be read by slices."""
     if isinstance(matrix, np.ma.MaskedArray) and np.ma.is_masked(matrix):
         raise ValueError(f"{name} is a masked array: mark missing entries as NaN, e.g. with .filled(np.nan).")
-    if not is_sparse(matrix) and not isinstance(matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset):
+    if not is_sparse(matrix) and not isinstance(
+        matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask
+    ):
         raise ValueError(
             f"{name} is a {type(matrix).__module__}.{type(matrix).__qualname__}: "
             "use a NumPy array, a SciPy CSR or CSC matrix, or data backed by an h5ad file."

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from sccountsdiff.data.counts import check_block, check_counts, find_count_layer
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import matrix_name, some_of, values_of
 from sccountsdiff.data.missing import OBSERVED_KEY, check_mask, check_mask_block
+from sccountsdiff.data.modalities import JOINED_MASK, JoinedCounts, KnownFeatures, Layers, join_modalities
 from sccountsdiff.data.reading import Block, Matrix, as_matrix, by_rows, dense, is_sparse, iter_some_rows, read_block
 from sccountsdiff.data.summary import CountSummary, sample_checksum, summarise_counts
 
@@ -45,14 +46,27 @@ class CellTables:
         Holds counts and mask.
     categorical_obs, continuous_obs
         Tables with the covariates, a row for each cell of ``adata``, in its order.
+    layer, mask_layer
+        Layers of ``adata`` with the counts (``None``: ``X``) and the mask.
+    joined
+        Of several modalities: where in ``adata``, which is then a table of all of them, each is.
     """
 
     adata: AnnData
     categorical_obs: pd.DataFrame
     continuous_obs: pd.DataFrame
+    layer: str | None = None
+    mask_layer: str | None = None
+    joined: JoinedCounts | None = None
 
 
-def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = None) -> CellTables:
+def find_cells(
+    data: AnnData | MuData,
+    modalities: Mapping[str, str | Sequence[str]] | None = None,
+    layer: Layers = None,
+    mask_layer: Layers = None,
+    known: KnownFeatures | None = None,
+) -> CellTables:
     """Find counts and covariates, and refuse modalities that do not have the cells of the MuData in its order.
 
     Parameters
@@ -61,12 +75,25 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
         AnnData or MuData.
     modalities
         Of a MuData: as in :meth:`~sccountsdiff.CountsDiffImputer.setup_mudata`.
+    layer, mask_layer
+        Where counts and mask are.
+    known
+        Features of the model that the data is for, if it knows several modalities; those that ``data`` lacks are missing.
     """
+    names = cast("tuple[str | None, str | None]", (layer, mask_layer))  # unless counts are in several modalities
     if modalities is None:
-        return CellTables(data, data.obs, data.obs)
-    for argument, modality in {"layer": None, **modalities}.items():
+        return CellTables(data, data.obs, data.obs, *names)
+    of_counts = modalities.get("layer")
+    several = of_counts if isinstance(of_counts, list | tuple) else []
+    aligned = {"layer": of_counts, **modalities}
+    if several:
+        del aligned["layer"]
+    # Data that a model is used with may lack modalities, but not all of them.
+    needed = several if known is None or not set(several) & set(data.mod) else []
+    for argument, modality in [*aligned.items(), *(("layer", name) for name in needed)]:
         if modality not in data.mod:
             raise KeyError(f"modalities[{argument!r}] must be one of {', '.join(data.mod)}, not {modality!r}.")
+    for modality in aligned.values():
         if not data.mod[modality].obs_names.equals(data.obs_names):
             raise ValueError(
                 f"Modality {modality!r} does not have the cells of the MuData, in its order: call "
@@ -76,8 +103,11 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
     def obs_of(argument: str) -> pd.DataFrame:
         return data.mod[modalities[argument]].obs if argument in modalities else data.obs
 
-    counts = data.mod[modalities["layer"]]
-    return CellTables(counts, obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys"))
+    covariates = obs_of("categorical_covariate_keys"), obs_of("continuous_covariate_keys")
+    if not several:
+        return CellTables(data.mod[of_counts], *covariates, *names)
+    joined = join_modalities(data, several, layer, mask_layer, known)
+    return CellTables(joined.adata, *covariates, None, JOINED_MASK if joined.has_mask else None, joined)
 
 
 @dataclass(frozen=True)
@@ -144,7 +174,12 @@ class CountMatrix:
 
 
 def open_counts(
-    adata: AnnData, layer: str | None, mask_layer: str | None, setup: str | None = None, argument: str | None = None
+    adata: AnnData,
+    layer: str | None,
+    mask_layer: str | None,
+    setup: str | None = None,
+    argument: str | None = None,
+    joined: JoinedCounts | None = None,
 ) -> CountMatrix:
     """Counts and mask of an AnnData; nothing is changed in ``adata``, and nothing is checked yet.
 
@@ -158,6 +193,8 @@ def open_counts(
         Method to which another layer can be passed, for messages; see :func:`~sccountsdiff.data.counts.find_count_layers`.
     argument
         Argument that named the layer of the counts, for messages; `None`: a model says what is read.
+    joined
+        Of several modalities: says which cells have them.
     """
     name = matrix_name(layer)
     counts = by_rows(as_matrix(get_matrix(adata, layer, argument, setup), name))
@@ -167,7 +204,7 @@ def open_counts(
             "it as CSR first, or load it into memory.",
             stacklevel=2,
         )
-    mask = None
+    mask = None if joined is None else joined.mask
     if mask_layer is not None:
         mask = by_rows(as_matrix(get_matrix(adata, mask_layer, "mask_layer"), matrix_name(mask_layer)))
     return CountMatrix(adata, layer, mask_layer, counts, mask, setup)

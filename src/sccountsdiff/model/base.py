@@ -15,8 +15,10 @@ from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.messages import suggestion
+from sccountsdiff.data.modalities import KnownFeatures
 from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_cells, make_source, open_counts
 from sccountsdiff.data.summary import CountSummary
+from sccountsdiff.model.fields import known_features
 from sccountsdiff.module import CountsDiffModule
 
 
@@ -100,8 +102,11 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         if not self.is_trained:
             raise RuntimeError("The model is not trained yet: call `model.train()` first.")
 
-    def _cells(self, adata: AnnData | MuData | None) -> CellTables:
-        """Where counts and covariates are, of the model's data or of other data of the same kind."""
+    def _cells(self, adata: AnnData | MuData | None, layer: str | None = None) -> CellTables:
+        """Where counts and covariates are, of the model's data or of other data of the same kind.
+
+        ``layer`` is what the user named in place of that of the set-up; ``"X"`` is ``X`` unless there is such a layer.
+        """
         adata = self.adata if adata is None else adata
         if adata is None:
             raise ValueError("The model was loaded without data: pass `adata`.")
@@ -110,7 +115,17 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             raise TypeError(f"The model was set up with MuData, but `adata` is {type(adata).__name__}.")
         if not is_mudata and not isinstance(adata, AnnData):
             raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
-        return find_cells(adata, setup_args(self.registry_).get("modalities"))
+        args = setup_args(self.registry_)
+        if layer == "X" and not (isinstance(adata, AnnData) and layer in adata.layers):
+            of_counts = None
+        else:
+            of_counts = args["layer"] if layer is None else layer
+        return find_cells(adata, args.get("modalities"), of_counts, args["mask_layer"], self._known_features)
+
+    @property
+    def _known_features(self) -> KnownFeatures | None:
+        """Features of each modality, if the model was set up with several."""
+        return known_features(field_state(self.registry_, REGISTRY_KEYS.X_KEY))
 
     def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
         """The AnnData that holds the counts."""
@@ -128,8 +143,8 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         layer: str | None = None,
     ) -> CellSource:
         """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
-        cells = self._cells(adata)
-        matrix = self._open_counts(cells.adata, layer)
+        cells = self._cells(adata, layer)
+        matrix = self._open_counts(cells, None if layer is None else "layer")
         if not self._is_own(adata) or self._summary(matrix) is None:
             matrix.check(rows)
         source = make_source(
@@ -152,26 +167,17 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                 )
         return source
 
-    def _layers(self, adata: AnnData, layer: str | None = None) -> dict[str, str | None]:
-        """Layers of the counts and of their mask, by argument; ``layer`` is what the user named in place of the set-up's."""
-        args = setup_args(self.registry_)
-        if layer is None:
-            layer = args["layer"]
-        elif layer == "X" and layer not in adata.layers:
-            layer = None
-        return {"layer": layer, "mask_layer": args["mask_layer"]}
-
-    def _open_counts(self, adata: AnnData, layer: str | None = None) -> CountMatrix:
-        layers = self._layers(adata, layer)
-        mask_layer = layers["mask_layer"]
-        if mask_layer is not None and mask_layer not in adata.layers:
+    def _open_counts(self, cells: CellTables, argument: str | None = None) -> CountMatrix:
+        """Counts and mask; ``argument`` is the one that named the layer of the counts, for messages."""
+        mask_layer = cells.mask_layer
+        if mask_layer is not None and mask_layer not in cells.adata.layers:
             warnings.warn(
                 f"The model was set up with mask_layer={mask_layer!r}, which these data do not have: all of their counts, "
                 "zeros too, are taken as observed.",
                 stacklevel=2,
             )
             mask_layer = None
-        return open_counts(adata, layers["layer"], mask_layer, "", None if layer is None else "layer")
+        return open_counts(cells.adata, cells.layer, mask_layer, "", argument, cells.joined)
 
     def _summary(self, matrix: CountMatrix) -> CountSummary | None:
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""

@@ -22,6 +22,7 @@ from scvi.train import Trainer
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, encode, location_and_scale, seen_covariates
+from sccountsdiff.data.modalities import MODALITY_COLUMN
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
@@ -29,6 +30,7 @@ from sccountsdiff.model.base import check_data
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
+from sccountsdiff.model.latent import LatentMixin
 from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.query import QueryMixin
 from sccountsdiff.model.setup import SetupMixin
@@ -53,7 +55,7 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
+class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin, LatentMixin):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -81,8 +83,9 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         observed entries is an input of the network; 0 leaves it out. Default: 20, or as many as there are genes; 0 with
         ``observed_training=False``.
     gene_groups
-        Column of ``var`` with the group of each gene, such as its modality. Training hides whole groups at times, so
-        that one that a cell lacks can be imputed. Default: ``"feature_types"`` if there is such a column.
+        Column of ``var`` with the group of each gene, such as its modality, or the group of each gene itself. Each group
+        has a depth of its own, and training hides whole groups at times, so that one that a cell lacks can be imputed.
+        Default: the modality, if several were set up, or ``"feature_types"`` if there is such a column.
     n_hidden, n_layers, dropout_rate
         Of the backbone; ``None`` leaves its own default.
     **backbone_kwargs
@@ -117,7 +120,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         observed_training: bool = True,
         p_uncond: float = 0.2,
         n_factors: int | None = None,
-        gene_groups: str | None = None,
+        gene_groups: str | Sequence[str] | None = None,
         n_hidden: int | None = None,
         n_layers: int | None = None,
         dropout_rate: float | None = None,
@@ -146,18 +149,17 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         # Loading fills these in from the saved state.
         means, largest = np.ones(n_genes), np.ones(n_genes)
         location, scale = np.zeros(len(self.continuous_keys)), np.ones(len(self.continuous_keys))
-        groups = None  # of use in training only
         self.fills_in_ = "missing" if zeros_missing or setup_args(self.registry_)["mask_layer"] is not None else "zeros"
         expressed = np.zeros((n_categories[label_position], n_genes), dtype=bool) if zeros_missing else None
         if adata is not None:
             self._check_unchanged()
             cells = self._cells(None)
-            matrix = self._open_counts(cells.adata)
+            matrix = self._open_counts(cells)
             summary = self._summary(matrix) or check_data(matrix, cells, setup_args(self.registry_)).summary
             means, largest = summary.gene_means(zeros_missing), summary.largest
             # What `impute` fills in by default is settled here, once, and saved with the model.
             self.fills_in_ = "missing" if summary.has_missing else self.fills_in_
-            groups = _groups_of_genes(cells.adata.var, gene_groups)
+            gene_groups = _groups_of_genes(cells, gene_groups)  # noted, as a model without data has no columns
             if zeros_missing:
                 expressed = summary.expressed(list(self.categories.values())[label_position])
             values = continuous_values(cells.continuous_obs, self.continuous_keys)
@@ -178,10 +180,13 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
             observed_training=observed_training,
             p_uncond=p_uncond,
             n_factors=_number_of_factors(n_factors, n_genes, observed_training),
-            gene_groups=groups,
+            gene_groups=None if gene_groups is None else pd.factorize(np.asarray(gene_groups))[0],
             backbone_kwargs=options,
         )
-        if adata is not None and (self.module.denoiser.factors is not None or summary.has_missing):
+        denoiser = self.module.denoiser
+        if adata is not None and (
+            denoiser.factors is not None or denoiser.group_depth is not None or summary.has_missing
+        ):
             self._fit_to_some_cells(cells, matrix, at_random=not zeros_missing)
         self._model_summary_string = (
             f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(law)}, "
@@ -216,14 +221,17 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
             ) from None
 
     def _fit_to_some_cells(self, cells: CellTables, matrix: CountMatrix, at_random: bool) -> None:
-        """Fit what is not trained to as many cells, spread over all of them, as make a matrix of moderate size."""
+        """Fit what is not trained to some of the cells."""
         source = make_source(
             cells, matrix, self.gene_names, categories=self.categories, continuous_keys=self.continuous_keys
         )
-        n = min(source.n_cells, max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
-        rows = np.unique(np.linspace(0, source.n_cells - 1, n).astype(int))
-        some = self.module.read(source.read(rows)[1])
+        some = self.module.read(source.read(self._some_of(np.arange(source.n_cells)))[1])
         self.module.denoiser.fit(some["x0"], some["missing"], at_random)
+
+    def _some_of(self, rows: np.ndarray) -> np.ndarray:
+        """As many of the rows, spread over all of them, as make a matrix of moderate size."""
+        n = min(len(rows), max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
+        return rows[np.unique(np.linspace(0, len(rows) - 1, n).astype(int))]
 
     # Training -------------------------------------------------------------------------------------------------------
 
@@ -324,6 +332,9 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
             callbacks=[BestAverage(ema_decay), *callbacks],
             **trainer_kwargs,
         )
+        if can_validate and self.module.group_members is not None:
+            self.module.eval()
+            self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""
@@ -414,12 +425,20 @@ def _refuse_other_types(adata: object) -> None:
         raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
 
 
-def _groups_of_genes(var: pd.DataFrame, column: str | None) -> np.ndarray | None:
-    """Number of the group of each gene; ``None`` if there are no groups."""
-    if column is not None and column not in var:
-        raise KeyError(f"gene_groups: {column!r} is not a column of adata.var; found {list(var.columns)}.")
-    column = "feature_types" if column is None else column
-    return var[column].astype(str).factorize()[0] if column in var else None
+def _groups_of_genes(cells: CellTables, groups: str | Sequence[str] | None) -> list[str] | None:
+    """The group of each gene; ``None`` if there are no groups."""
+    var = cells.adata.var
+    if isinstance(groups, str) and groups not in var:
+        raise KeyError(f"gene_groups: {groups!r} is not a column of adata.var; found {list(var.columns)}.")
+    if groups is None:
+        groups = MODALITY_COLUMN if MODALITY_COLUMN in var else None
+    if isinstance(groups, str):
+        groups = var[groups].astype(str).tolist()
+    if groups is not None and len(groups) != len(var):
+        raise ValueError(f"`gene_groups` must have a group for each of the {len(var)} genes, not {len(groups)}.")
+    if cells.joined is not None and list(groups or []) != var[MODALITY_COLUMN].tolist():
+        raise ValueError("`gene_groups` cannot be other than the modalities, of which several were set up.")
+    return None if groups is None else list(groups)
 
 
 def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: bool) -> int:

@@ -66,7 +66,7 @@ class DenoiseMixin(CountsDiffBase):
         final
             ``"mean"``: expected counts. ``"log_mean"``: the guess that is best once cells are scaled to a total of ten
             thousand and ``log1p`` is taken, as for most analyses: ``exp(E[log(pseudo + count)]) - pseudo`` with ``pseudo``
-            the expected total of the cell divided by ten thousand. It is below the mean, most for rare counts, and so are
+            the expected total of the cell, or of its modality, divided by ten thousand. It is below the mean, most for rare counts, and so are
             totals.
         unseen
             Leave out the counts at hand and return only those to come: what a second sequencing run of the cell, that
@@ -124,7 +124,8 @@ class DenoiseMixin(CountsDiffBase):
                 base = torch.zeros_like(x0) if unseen else x0
                 deeper = base + checked_mean(prediction)
                 if final == "log_mean":
-                    deeper = log_mean(prediction, base, pseudo=deeper.sum(1, keepdim=True) / NORMALISED_TOTAL)
+                    total = self.module.denoiser.totals(deeper)
+                    deeper = log_mean(prediction, base, pseudo=total / NORMALISED_TOTAL)
                 if target_sum is not None:
                     deeper = torch.where((x0.sum(1) >= target_sum)[:, None], x0, deeper)
                     deeper = deeper * (target_sum / deeper.sum(1, keepdim=True).clamp_min(1e-6))

@@ -17,6 +17,7 @@ from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 
 from sccountsdiff.checks import check_number, one_of, whole_number
+from sccountsdiff.compat import setup_args
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.files import available_memory
@@ -137,6 +138,11 @@ class ImputeMixin(CountsDiffBase):
         layers as ``"layers"``, that of the counts as ``"layer"`` unless it is ``X``, and that of their mask as
         ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
+        Of a MuData with counts in several modalities, columns of the result are the features of all modalities, as in
+        :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if there are cells
+        that a modality does not have, the part of all cells goes to ``mdata.obsm`` too, as ``"imputed_prot"``,
+        ``"imputed_sd_prot"`` and so on, with columns as in ``var_names`` of the modality.
+
         Examples
         --------
         >>> model.impute(seed=0, silent=True) is adata.layers["imputed"]
@@ -157,8 +163,8 @@ class ImputeMixin(CountsDiffBase):
         key = key_added if indices is None else None  # of the layers that are written, if any are
         by_law = settings.final != "sample" and return_mean
         quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
-        data = self._counts_adata(adata)
-        args = self._layers(data, layer)
+        tables = self._cells(adata, layer)
+        data, args = tables.adata, setup_args(self.registry_) | ({} if layer is None else {"layer": tables.layer})
         rows, order = unique_rows(indices, data)
         source = self._source(adata, unseen_to_null, rows, layer)
         choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, data, n_folds)
@@ -247,9 +253,12 @@ class ImputeMixin(CountsDiffBase):
             return blocks.path
         matrices = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
         if key is not None:
-            results.write_layers(
-                data, key, dict(zip(names, matrices.values(), strict=True)), note, keep=set(in_use.values())
-            )
+            named = dict(zip(names, matrices.values(), strict=True))
+            if tables.joined is None:
+                results.write_layers(data, key, named, note, keep=set(in_use.values()))
+            else:
+                whole = self.adata if adata is None else adata
+                results.write_to_modalities(whole, tables.joined.parts, key, named, note, keep=in_use.values())
         if all_draws is not None:
             return all_draws if order is None else all_draws[:, order]
         return matrices[""]

@@ -144,8 +144,8 @@ class PredictMixin(CountsDiffBase):
         indices
             Cells, in the order in which they are to come back.
         library_size
-            Sum of each cell over the model's genes; above 0. ``"latent"``: expected counts at the cell's own depth, which
-            the model estimates from the other folds.
+            Sum of each cell over the model's genes, of several modalities (``gene_groups``) over those of each; above 0.
+            ``"latent"``: expected counts at the cell's own depth, which the model estimates from the other folds.
         gene_list
             Genes to return; default: all of the model's.
         n_folds
@@ -197,11 +197,13 @@ class PredictMixin(CountsDiffBase):
         )
         columns = self.gene_names[genes]
         expression = np.empty((len(rows), len(columns)), np.float32)
+        members = self.module.group_members
+        groups = [slice(None)] if members is None else list(members.cpu().numpy())
         n_done = 0
         for block in filled:
             expected = block.values.mean(0, dtype=np.float64).reshape(-1, self.module.n_genes)
-            if library_size != "latent":
-                expected *= library_size / expected.sum(1, keepdims=True)
+            for members in groups if library_size != "latent" else []:
+                expected[:, members] *= library_size / expected[:, members].sum(1, keepdims=True)
             expression[n_done : n_done + len(expected)] = expected[:, genes]
             n_done += len(expected)
         expression = expression if order is None else expression[order]

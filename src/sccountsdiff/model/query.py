@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, TYPE_CHECKING, Self
 
 import numpy as np
 import pandas as pd
@@ -85,7 +85,7 @@ class QueryMixin(CountsDiffBase):
             raise TypeError(f"`adata` must be an AnnData, and the model one of AnnData: {found}.")
         if adata.isbacked:
             raise ValueError("`adata` is in a file: pass `adata.to_memory()`.")
-        counts = get_matrix(adata, reference._layers(adata, layer)["layer"], None if layer is None else "layer")
+        counts = get_matrix(adata, reference._cells(adata, layer).layer, None if layer is None else "layer")
         place = setup_args(reference.registry_)["layer"]
         positions = match_genes(adata.var_names, genes)
         if (positions >= 0).all():
@@ -199,7 +199,7 @@ class QueryMixin(CountsDiffBase):
         return cls.load(str(model), adata=False)
 
 
-def _padded(matrix: Matrix, positions: np.ndarray) -> Matrix:
+def _padded(matrix: Any, positions: np.ndarray) -> Matrix:
     """Columns by position; those at -1 are missing: NaN, or False in a mask."""
     matrix = as_matrix(matrix, "counts")
     absent = positions < 0

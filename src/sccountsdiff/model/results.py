@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
 from typing import NamedTuple
@@ -11,8 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
+from mudata import MuData
 from torch import Tensor
 
+from sccountsdiff.data.modalities import Part
 from sccountsdiff.diffusion import Outcome, log_mean
 
 
@@ -158,12 +160,17 @@ def _quantile(draws: np.ndarray, q: float) -> np.ndarray:
     return np.partition(draws, position, axis=0)[position]
 
 
-def check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | None]) -> None:
+def layers_in_use(layers: Iterable[str | Mapping[str, str | None] | None]) -> list[str | None]:
+    """Names of layers, of which some may be given for each modality."""
+    return [name for layer in layers for name in (layer.values() if isinstance(layer, Mapping) else [layer])]
+
+
+def check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | Mapping[str, str | None] | None]) -> None:
     """Refuse a name under which the layers of the result would replace what the model reads."""
     if not isinstance(key, str) or not key:
         raise ValueError(f"`key_added` must be the name of a layer or None, not {key!r}.")
-    for what, layer in in_use.items():
-        if layer in [key + suffix for suffix in suffixes]:
+    for what, layers in in_use.items():
+        for layer in set(layers_in_use([layers])) & {key + suffix for suffix in suffixes}:
             raise ValueError(
                 f"`key_added={key!r}` would overwrite adata.layers[{layer!r}], which holds {what}: choose another name."
             )
@@ -198,3 +205,28 @@ def write_layers(
         if name in data.layers:
             del data.layers[name]
     data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key: note | {"layers": list(layers)}}
+
+
+def write_to_modalities(
+    mdata: MuData,
+    parts: Sequence[Part],
+    key: str,
+    layers: Mapping[str, np.ndarray | sp.csr_matrix],
+    note: dict,
+    keep: Iterable[str | Mapping[str, str | None] | None],
+) -> None:
+    """Write to each modality the part of its cells and features, see :func:`write_layers`.
+
+    The part of all cells goes to ``mdata.obsm``, as ``"layer_modality"``, if there are cells that the modality lacks.
+    """
+    for part in parts:
+        own = mdata.mod.get(part.name)
+        earlier = {} if own is None else own.uns.get("sccountsdiff", {}).get(key, {})
+        for name in {*earlier.get("layers", []), *layers}:
+            mdata.obsm.pop(f"{name}_{part.name}", None)
+        if len(part.cells) < mdata.n_obs:
+            for name, matrix in layers.items():
+                mdata.obsm[f"{name}_{part.name}"] = matrix[:, part.features]
+        if own is not None:
+            of_part = {name: matrix[part.cells][:, part.features] for name, matrix in layers.items()}
+            write_layers(own, key, of_part, note, keep=set(layers_in_use(keep)))

@@ -20,9 +20,11 @@ from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_categories, check_covariates, encode
 from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import OBSERVED_KEY
+from sccountsdiff.data.modalities import Layers, layers_of
 from sccountsdiff.data.reading import Matrix, is_csc
 from sccountsdiff.data.source import CellTables, find_cells, match_genes, open_counts
 from sccountsdiff.model.base import CountsDiffBase, check_data
+from sccountsdiff.model.fields import JoinedField, JoinedManager, known_features
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -84,41 +86,54 @@ class SetupMixin(CountsDiffBase):
             fields.CategoricalJointObsField,
             fields.NumericalJointObsField,
         )
-        cls._set_up(adata, find_cells(adata), setup_method_args, makers, kwargs)
+        cls._set_up(adata, find_cells(adata, None, layer, mask_layer), setup_method_args, makers, kwargs)
 
     @classmethod
     def setup_mudata(
         cls,
         mdata: MuData,
-        layer: str | None = None,
+        layer: str | dict[str, str | None] | None = None,
         batch_key: str | None = None,
         labels_key: str | None = None,
         categorical_covariate_keys: Sequence[str] | None = None,
         continuous_covariate_keys: Sequence[str] | None = None,
-        mask_layer: str | None = None,
+        mask_layer: str | dict[str, str | None] | None = None,
         zeros: Literal["observed", "missing"] = "observed",
-        modalities: dict[str, str] | None = None,
+        modalities: dict[str, str | Sequence[str]] | None = None,
         **kwargs,
     ) -> None:
-        """Say which modality holds the counts; otherwise as :meth:`setup_anndata`.
+        """Say which modalities hold the counts; otherwise as :meth:`setup_anndata`.
+
+        Counts of several modalities, such as RNA and proteins, go into one model, in which each has a depth of its own. A
+        cell that a modality does not have lacks all of its features, and training hides whole modalities at times: so
+        one can be imputed from another. See :doc:`/user_guide/modalities`.
 
         Parameters
         ----------
         mdata
-            MuData with raw counts in one modality.
-        layer, batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, mask_layer, zeros
+            MuData with raw counts in one modality or more. Several are read in memory, and copied there.
+        layer, mask_layer
+            As in :meth:`setup_anndata`; of several modalities, one name for all or a dict with that of each.
+        batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, zeros
             As in :meth:`setup_anndata`.
         modalities
-            Modality for ``"layer"`` (required; also that of the mask) and, if they are not in ``mdata.obs``, for
-            ``"categorical_covariate_keys"`` (with batch and labels) and ``"continuous_covariate_keys"``.
+            Modality for ``"layer"`` (required; also that of the mask), or a list of them, and, if they are not in
+            ``mdata.obs``, modality for ``"categorical_covariate_keys"`` (with batch and labels) and
+            ``"continuous_covariate_keys"``. Where two of several modalities have features of the same name, the model
+            calls all features ``"modality:name"``.
         **kwargs
             For ``load``.
 
         Examples
         --------
         >>> import mudata, sccountsdiff
-        >>> mdata = mudata.MuData({"rna": sccountsdiff.datasets.pbmc68k()})
+        >>> cells = sccountsdiff.datasets.pbmc68k()
+        >>> mdata = mudata.MuData({"rna": cells[:, 10:].copy(), "panel": cells[:300, :10].copy()})
         >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
+
+        Both, of which the second is missing in some cells:
+
+        >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": ["rna", "panel"]})
         """
         modalities = dict(modalities or {})
         setup_method_args = cls._get_setup_method_args(**locals())
@@ -130,15 +145,20 @@ class SetupMixin(CountsDiffBase):
             raise ValueError(
                 f"`modalities` may name {', '.join(known)}, not {', '.join(set(modalities) - set(known))}."
             )
-        cells = find_cells(mdata, modalities)
+        known_to_model = known_features(_state_of_counts(kwargs.get("source_registry")))
+        if isinstance(modalities.get("layer"), list | tuple):
+            _check_modalities(cls.__name__, mdata, modalities["layer"], layer, mask_layer)
+        cells = find_cells(mdata, modalities, layer, mask_layer, known_to_model)
         if cells.adata.isbacked and not mdata.isbacked:
             raise ValueError(
                 f"Modality {modalities['layer']!r} is in a file, but `mdata` is not: open all of it with "
                 "mudata.read_h5mu(..., backed=...), or load the modality by its .to_memory()."
             )
         of_layer, of_categorical, of_continuous = (modalities.get(argument) for argument in known)
+        joined = cells.joined
+        of_counts = partial(fields.MuDataLayerField, mod_key=of_layer, mod_required=True, **_UNCHECKED)
         makers = (
-            partial(fields.MuDataLayerField, mod_key=of_layer, mod_required=True, **_UNCHECKED),
+            of_counts if joined is None else lambda key, _: JoinedField(key, joined),
             partial(fields.MuDataCategoricalJointObsField, mod_key=of_categorical),
             partial(fields.MuDataNumericalJointObsField, mod_key=of_continuous),
         )
@@ -159,7 +179,8 @@ class SetupMixin(CountsDiffBase):
         categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
         continuous = _merge_keys(args["continuous_covariate_keys"])
         _check_zeros(args["zeros"], args["labels_key"])
-        _check_layer_names(args)
+        if cells.joined is None:
+            _check_layer_names(args)
         for argument in ("batch_key", "labels_key", "categorical_covariate_keys"):
             check_covariates(cells.categorical_obs, _merge_keys(args[argument]), argument=argument)
             if source_registry is None:
@@ -169,19 +190,20 @@ class SetupMixin(CountsDiffBase):
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
         setup = f"{cls.__name__}.{method}" if source_registry is None else None
         named_by = None if setup is None else "layer"
-        matrix = open_counts(cells.adata, args["layer"], args["mask_layer"], setup, named_by)
+        matrix = open_counts(cells.adata, cells.layer, cells.mask_layer, setup, named_by, cells.joined)
         checked_data = check_data(matrix, cells, args, may_lack_genes=source_registry is not None)
         _check_genes(cells.adata, source_registry)
 
         make_layer, make_categorical, make_continuous = makers
         data_fields = [
-            make_layer(REGISTRY_KEYS.X_KEY, args["layer"]),
+            make_layer(REGISTRY_KEYS.X_KEY, cells.layer),
             make_categorical(REGISTRY_KEYS.CAT_COVS_KEY, categorical),
             make_continuous(REGISTRY_KEYS.CONT_COVS_KEY, continuous),
         ]
-        if args["mask_layer"] is not None:
-            data_fields.append(make_layer(OBSERVED_KEY, args["mask_layer"]))
-        manager = AnnDataManager(fields=data_fields, setup_method_args=setup_method_args)
+        if matrix.mask is not None:
+            data_fields.append(make_layer(OBSERVED_KEY, cells.mask_layer))
+        kind = AnnDataManager if cells.joined is None else partial(JoinedManager, cells.joined)
+        manager = kind(fields=data_fields, setup_method_args=setup_method_args)
         manager.register_fields(data, **load_kwargs)
         if source_registry is not None and categorical:
             # To pandas, the same categories in another order are the same type: scvi-tools may take codes of that order.
@@ -190,9 +212,9 @@ class SetupMixin(CountsDiffBase):
             codes[categorical] = encode(cells.categorical_obs, {key: known[key] for key in categorical})
         manager.checked_data = checked_data
         cls.register_manager(manager)
-        _store_by_rows(cells.adata, args["layer"], matrix.counts)
-        if args["mask_layer"] is not None:
-            _store_by_rows(cells.adata, args["mask_layer"], matrix.mask)
+        _store_by_rows(cells.adata, cells.layer, matrix.counts)
+        if cells.mask_layer is not None:
+            _store_by_rows(cells.adata, cells.mask_layer, matrix.mask)
 
     def _check_unchanged(self) -> None:
         """Refuse data whose genes or covariates are not those of the set-up, which is what training reads."""
@@ -237,6 +259,25 @@ def _check_layer_names(args: dict) -> None:
                 f"`{argument}` must be the name of a layer or None, not {type(args[argument]).__name__}: put the "
                 "matrix into adata.layers and pass its name."
             )
+
+
+def _state_of_counts(registry: dict | None) -> dict:
+    return {} if registry is None else field_state(registry, REGISTRY_KEYS.X_KEY)
+
+
+def _check_modalities(model: str, mdata: MuData, names: Sequence[str], layer: Layers, mask_layer: Layers) -> None:
+    """Refuse what is no count or no mask, by the names that each modality has for them."""
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"modalities['layer'] must name each modality with counts once, not {list(names)}.")
+    layers, mask_layers = layers_of("layer", layer, names), layers_of("mask_layer", mask_layer, names)
+    for name in names:
+        if name not in mdata.mod:
+            continue  # an error unless the model knows its features
+        try:
+            _check_layer_names({"layer": layers[name], "mask_layer": mask_layers[name]})
+            open_counts(mdata.mod[name], layers[name], mask_layers[name], f"{model}.setup_mudata").check()
+        except (KeyError, TypeError, ValueError) as error:
+            raise type(error)(f"Modality {name!r}: {error.args[0]}") from None
 
 
 def _check_genes(adata: AnnData, source_registry: dict | None) -> None:

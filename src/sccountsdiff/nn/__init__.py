@@ -5,6 +5,7 @@ from sccountsdiff.nn.denoiser import CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
 from sccountsdiff.nn.factors import Factors, factor_posterior, fit_factors
 from sccountsdiff.nn.gamma_mixture import GammaMixture
+from sccountsdiff.nn.group_depth import GroupDepth
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
 from sccountsdiff.nn.transformer import Transformer
@@ -18,6 +19,7 @@ __all__ = [
     "CountsDenoiser",
     "Factors",
     "GammaMixture",
+    "GroupDepth",
     "Head",
     "HeadInput",
     "NegativeBinomial",

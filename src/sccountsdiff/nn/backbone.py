@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
@@ -99,3 +101,39 @@ def get_backbone(backbone: str | type[Backbone]) -> type[Backbone]:
     if not isinstance(backbone, str):
         raise TypeError(f"`backbone` must be a name or a subclass of Backbone, not {backbone!r}.")
     return BACKBONES.get(backbone)
+
+
+@contextmanager
+def hidden_units(backbone: Backbone) -> Iterator[list[Tensor]]:
+    """What the last layer of the backbone, ``decoder``, is given in each pass while this is open, ``(cells, n_hidden)``.
+
+    Of a backbone with a token for each gene, the mean over genes.
+
+    Parameters
+    ----------
+    backbone
+        A backbone whose last layer is called ``decoder``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import MLP
+    >>> network = MLP(n_genes=20, n_outputs=2, n_hidden=8)
+    >>> with hidden_units(network) as seen:
+    ...     _ = network(torch.ones(4, 3, 20), torch.ones(4, 2, 8))
+    >>> seen[0].shape
+    torch.Size([4, 8])
+    """
+    decoder = getattr(backbone, "decoder", None)
+    if not isinstance(decoder, nn.Module):
+        raise TypeError(
+            f"The backbone {type(backbone).__name__} has no last layer called `decoder` to read cells from."
+        )
+    seen: list[Tensor] = []
+    hook = decoder.register_forward_pre_hook(
+        lambda layer, given: seen.append(given[0] if given[0].ndim == 2 else given[0].mean(1))
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,14 +14,20 @@ from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
 from sccountsdiff.nn.backbone import Backbone
 from sccountsdiff.nn.embeddings import Conditioning
 from sccountsdiff.nn.factors import Factors
+from sccountsdiff.nn.group_depth import GroupDepth
 from sccountsdiff.nn.heads import Head, HeadInput, get_head
 
 DEPTH_PSEUDO_COUNT = 10.0
 """Counts by which a cell's depth factor is pulled towards 1; a cell of which nothing is seen has exactly 1."""
 
-N_DEPTH_FEATURES = 4
-"""Numbers that describe the depth of a cell to the network: observed and noised total (log1p), logs of the depth factor and
-of the share of its molecules that was left."""
+
+def n_depth_features(n_groups: int) -> int:
+    """Numbers that describe the depth of a cell to the network.
+
+    Observed and noised total (log1p) and log of the depth factor, each for every group of genes; log of the share of its
+    molecules that was left.
+    """
+    return 3 * n_groups + 1
 
 
 class CountsDenoiser(nn.Module):
@@ -48,6 +55,9 @@ class CountsDenoiser(nn.Module):
     gene_max
         Largest count of each gene in the training data, by which heads know how far the tail of a law may reach;
         ``None``: as far as it likes.
+    gene_groups
+        Number of the group, such as the modality, of each gene: each group has a depth of its own (:class:`GroupDepth`).
+        ``None``: one depth for all genes.
 
     Examples
     --------
@@ -77,6 +87,7 @@ class CountsDenoiser(nn.Module):
         n_continuous: int = 0,
         n_factors: int = 0,
         gene_max: Tensor | np.ndarray | None = None,
+        gene_groups: Tensor | np.ndarray | None = None,
     ):
         super().__init__()
         self.backbone = backbone
@@ -86,7 +97,9 @@ class CountsDenoiser(nn.Module):
         largest = torch.full_like(self.gene_means, torch.inf) if gene_max is None else torch.as_tensor(gene_max)
         self.register_buffer("gene_max", largest.float().clamp_min(1))  # a gene without a count may yet have one
         self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
-        self.conditioning = Conditioning(backbone.n_hidden, N_DEPTH_FEATURES, n_categories, n_continuous, n_factors)
+        self.group_depth = None if gene_groups is None else GroupDepth(torch.as_tensor(gene_groups))
+        n_depth = n_depth_features(1 if self.group_depth is None else self.group_depth.n_groups)
+        self.conditioning = Conditioning(backbone.n_hidden, n_depth, n_categories, n_continuous, n_factors)
 
     @property
     def gene_directions(self) -> Tensor | None:
@@ -128,6 +141,8 @@ class CountsDenoiser(nn.Module):
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
         given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+        if self.group_depth is not None:
+            given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
         prediction = self.head.predict(outputs, given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
@@ -145,32 +160,55 @@ class CountsDenoiser(nn.Module):
 
     @torch.no_grad()
     def fit(self, counts: Tensor, missing: Tensor, at_random: bool = True) -> None:
-        """Fit what is not trained, gene means and factors, to counts (cells, genes), 0 where ``missing``; once.
+        """Fit what is not trained, gene means, depths and factors, to counts (cells, genes), 0 where ``missing``; once.
 
         Gene means are left alone where entries are not missing ``at_random`` but because of what their counts are.
         """
         observed = (~missing).to(counts.dtype)
         if at_random and bool(missing.any()):
-            self.gene_means.mul_(_depth_bias(counts, observed, self.gene_means))
+            for members in [slice(None)] if self.group_depth is None else self.group_depth.members.bool():
+                some = observed[:, members].any(1)  # a cell without any of them says nothing of them
+                means = self.gene_means[members]
+                self.gene_means[members] = means * _depth_bias(
+                    counts[some][:, members], observed[some][:, members], means
+                )
+        if self.group_depth is not None:
+            self.group_depth.fit(self._sums(counts), self._expected(observed))
         if self.factors is not None:
             nothing = torch.zeros_like(observed)
             log_depth, _ = self._depth(counts, observed, nothing, nothing[:, :1])
             self.factors.fit(counts, log_depth, missing)
 
+    def totals(self, values: Tensor) -> Tensor:
+        """Total of each cell (cells, 1) or, where there are groups of genes, that of the group of each gene (cells, genes)."""
+        return self._sums(values) if self.group_depth is None else self.group_depth.to_genes(self._sums(values))
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """Sum over the genes of each group (cells, groups)."""
+        return values.sum(1, keepdim=True) if self.group_depth is None else self.group_depth.sums(values)
+
+    def _expected(self, share: Tensor) -> Tensor:
+        """Molecules of each group (cells, groups) that a mean cell would show if a share of each gene (cells, genes) is seen."""
+        if self.group_depth is None:
+            return share @ self.gene_means[:, None]
+        return share @ (self.group_depth.members * self.gene_means).T
+
     def _depth(
         self, x: Tensor, observed: Tensor, noised: Tensor, p: Tensor, kept: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Log depth factor (cells, 1) and the numbers that describe the depth to the network (cells, features)."""
-        n_observed = (x * observed).sum(1, keepdim=True)
-        n_noised = (x * noised).sum(1, keepdim=True)
-        kept = torch.ones_like(n_observed) if kept is None else kept[:, None]
+        """Log depth factors, (cells, 1) or of each gene, and the numbers that describe the depth to the network."""
+        n_observed, n_noised = self._sums(x * observed), self._sums(x * noised)
+        kept = torch.ones_like(n_observed[:, :1]) if kept is None else kept[:, None]
+        offset = torch.zeros_like(n_observed)
         if self.head.scales_by_depth:
-            expected = kept * ((observed + p * noised) @ self.gene_means[:, None])  # what a mean cell would show there
+            expected = kept * self._expected(observed + p * noised)
             found = n_observed + n_noised
-            offset = torch.log(kept * (found + DEPTH_PSEUDO_COUNT) / (expected + DEPTH_PSEUDO_COUNT))
-        else:
-            offset = torch.zeros_like(n_observed)
-        return offset, torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset, kept.log()], dim=1)
+            if self.group_depth is None:
+                offset = torch.log(kept * (found + DEPTH_PSEUDO_COUNT) / (expected + DEPTH_PSEUDO_COUNT))
+            else:
+                offset = kept.log() + self.group_depth(found, expected)
+        features = torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset, kept.log()], dim=1)
+        return offset if self.group_depth is None else self.group_depth.to_genes(offset), features
 
 
 def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 1000) -> Tensor:

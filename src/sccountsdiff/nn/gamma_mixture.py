@@ -44,7 +44,8 @@ class GammaMixture(Head):
         for k, (log_weight, shift, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
             start = torch.tensor((2 * k + 1) / self.n_components).log().item()  # of equal weights, the mean is 1
             log_mu = given.log_mean + start + shift
-            log_theta = bounded_log_dispersion(INITIAL_LOG_DISPERSION + log_theta, log_mu, given.largest)
+            log_theta = INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta
+            log_theta = bounded_log_dispersion(log_theta, log_mu, given.largest)
             theta = log_theta.exp()
             inverse_scale = torch.exp(log_theta - log_mu)
             log_shape, log_rate = torch.log(theta + given.xt), torch.log(inverse_scale + given.p)

@@ -42,6 +42,8 @@ class HeadInput:
         ``log(1 - p(t))``, ``(cells, 1)``.
     largest
         Largest count of each gene in training, ``(genes,)``; infinite if unknown.
+    log_dispersion
+        What is added to log dispersions, ``(cells, genes)``.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class HeadInput:
     p: Tensor
     log_lost: Tensor
     largest: Tensor | float = math.inf
+    log_dispersion: Tensor | float = 0.0
 
 
 class Head(ABC):
@@ -188,7 +191,8 @@ class NegativeBinomial(Head):
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
         log_mu = given.log_mean + outputs[0]
-        log_theta = bounded_log_dispersion(INITIAL_LOG_DISPERSION + outputs[1], log_mu, given.largest)
+        log_theta = INITIAL_LOG_DISPERSION + given.log_dispersion + outputs[1]
+        log_theta = bounded_log_dispersion(log_theta, log_mu, given.largest)
         log_shape = torch.log(log_theta.exp() + given.xt)
         log_rate = torch.log(torch.exp(log_theta - log_mu) + given.p)
         return Prediction(given.log_lost + log_shape - log_rate, log_shape)

@@ -104,6 +104,7 @@ class Baseline(ABC):
     needs_weights: ClassVar[bool] = False
 
     genes: pd.Index | None = None
+    modalities: list[str] | None = None
 
     def fit(
         self,
@@ -112,6 +113,7 @@ class Baseline(ABC):
         layer: str | None = None,
         covariates: Sequence[str] | str = (),
         observed: np.ndarray | None = None,
+        modality: str | None = None,
         seed: int = 0,
     ) -> Baseline:
         """Learn from training cells.
@@ -127,6 +129,8 @@ class Baseline(ABC):
         observed
             Boolean matrix (cells, genes), ``False`` where a count is missing. Default: all are observed. Cells and
             genes of which nothing would be left are taken as observed as a whole.
+        modality
+            Column of ``var`` with the modality of each gene, for methods that tell modalities apart; default: there is one.
         seed
             Seed of everything random in the training.
 
@@ -149,6 +153,7 @@ class Baseline(ABC):
         counts = read_counts(train, layer, "train", hidden=~observed)
         used_covariates = self._used_covariates(train, "train")
         self.genes = train.var_names.copy()
+        self.modalities = None if modality is None else train.var[modality].astype(str).tolist()
         self._fit(Cells(counts, observed, used_covariates), seed)
         return self
 

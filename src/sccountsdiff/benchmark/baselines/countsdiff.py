@@ -94,7 +94,8 @@ class CountsDiff(Baseline):
                 continuous_covariate_keys=continuous,
                 mask_layer="observed" if self._has_gaps else None,
             )
-            self.model = CountsDiffImputer(adata, **self._settings(NETWORK_SETTINGS), **self.model_kwargs)
+            settings = {"gene_groups": self.modalities, **self._settings(NETWORK_SETTINGS), **self.model_kwargs}
+            self.model = CountsDiffImputer(adata, **settings)
             self.model.train(self.max_epochs, **{"enable_progress_bar": False, "logger": False, **self.train_kwargs})
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
