@@ -38,7 +38,7 @@ def results():
 
 
 class TestTable:
-    def test_shows_values_and_marks_the_best_of_each_group(self, results, ax):
+    def test_shows_values_and_marks_the_best(self, results, ax):
         pl.metric_table(results, ax=ax)
         assert [label.get_text() for label in ax.get_yticklabels()] == ["truth", "zero", "gene_mean", "countsdiff"]
         assert [label.get_text() for label in ax.get_xticklabels()] == ["rmse ↓", "spearman ↑", "bias →0"]

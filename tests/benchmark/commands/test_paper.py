@@ -1,6 +1,8 @@
 import pandas as pd
 import pytest
 
+from sccountsdiff.benchmark.commands.paper import TABLES
+from sccountsdiff.benchmark.paper import RECIPES
 from sccountsdiff.cli import main
 
 
@@ -30,6 +32,10 @@ def test_errors_are_one_line(arguments, message, heart_file, tmp_path, capsys):
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_tables_are_those_of_the_recipes():
+    assert set(TABLES) == set(RECIPES)
 
 
 def test_help_names_the_whole_command(capsys):
