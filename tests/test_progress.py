@@ -30,7 +30,7 @@ def printed(simulate, seeded):
 
 def test_losses_are_shown_as_they_are_in_the_history(printed):
     model, text = printed()
-    shown = re.findall(r"3/3 .*train ([\d.]+), validation ([\d.]+)", text)[-1]
+    shown = re.findall(r"3/3 .*train (\S+), validation ([^\s\]]+)", text)[-1]
     expected = [model.history[f"{name}_loss"].iloc[-1, 0] for name in ("train", "validation")]
     assert list(shown) == [f"{float(loss):#.{N_DIGITS}g}" for loss in expected]
     assert isinstance(pickle.loads(pickle.dumps(EpochBar())), EpochBar)

@@ -46,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     with stoppable() as stop:
         try:
-            arguments = _parser(argv).parse_args(argv)
-            arguments.argv = argv
+            arguments = read_command(argv)
             outcome = _run(arguments, stop)
         except BaseException as error:
             if "--traceback" in argv:
@@ -65,6 +64,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif not arguments.quiet:
             print(outcome.text)
         return stop.code or outcome.code
+
+
+def read_command(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, and the function that does the work as ``run``.
+
+    Examples
+    --------
+    >>> read_command(["denoise", "cells.h5ad", "model", "deeper.h5ad", "--depth", "3"]).depth
+    3.0
+    """
+    arguments = _parser(argv).parse_args(argv)
+    arguments.argv = list(argv)
+    return arguments
 
 
 def _run(arguments: argparse.Namespace, stop: Stop) -> Outcome:
@@ -304,7 +316,7 @@ def _demo(arguments: argparse.Namespace) -> Outcome:
     started = time.monotonic()
     from sccountsdiff.demo import run_demo
 
-    table = run_demo(folder, seed=arguments.seed, max_epochs=arguments.max_epochs)
+    table = run_demo(folder, seed=arguments.seed, max_epochs=arguments.max_epochs, silent=arguments.quiet)
     values = {"command": "demo", "output": arguments.output, "scores": table.to_dict("index")}
     text = f"{table.round(3).to_string()}\n\nTable, figure and imputed counts are in {folder.resolve()}"
     return _finished(values, text, started)

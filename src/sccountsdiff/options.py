@@ -238,6 +238,8 @@ class PairsOrTable(Pairs):
         """Leave the reading of a table to those who need it."""
         if len(values) == 1 and Path(values[0]).is_file():
             setattr(namespace, self.dest, Path(values[0]))
+        elif len(values) == 1 and "=" not in values[0]:
+            raise argparse.ArgumentError(self, f"{values[0]!r} is neither KEY=VALUE nor a table that exists")
         else:
             super().__call__(parser, namespace, values, option)
 

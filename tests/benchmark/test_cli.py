@@ -64,7 +64,7 @@ def test_what_is_written_here_is_so_where_it_is_defined():
     given = cli_defaults("imputation")
     shared = set(given) & set(run_defaults) - {"output"}
     assert len(shared) > 10
-    as_list = lambda value: [value] if isinstance(value, str | int) else list(value or ())
+    as_list = lambda value: [value] if isinstance(value, str | int | float) else list(value or ())
     assert {name: as_list(given[name]) for name in shared} == {name: as_list(run_defaults[name]) for name in shared}
     assert set(registered_names("sccountsdiff.benchmark.baselines", "register_baseline")) == set(BASELINES)
     assert set(registered_names("sccountsdiff.benchmark.missingness", "register_missingness")) == set(MISSINGNESS)
