@@ -19,7 +19,7 @@ help: ## show this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
 
 demo: .venv/.stamp-core ## train and impute on bundled data, write table, figure and .h5ad into demo/
-	$(BIN)/sccountsdiff demo --output demo $(ARGS)
+	$(BIN)/sccountsdiff demo --output demo --overwrite $(ARGS)
 
 test: .venv/.stamp-test .venv/.stamp-forest ## run the tests; options for pytest through ARGS="..."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)

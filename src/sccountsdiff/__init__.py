@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from sccountsdiff.log import set_up_logging
 
 if TYPE_CHECKING:
-    from sccountsdiff import benchmark, datasets, diffusion, nn, pl, tl
+    from sccountsdiff import benchmark, datasets, diffusion, io, nn, pl, tl
     from sccountsdiff.model import CountsDiffImputer
 
-__all__ = ["CountsDiffImputer", "benchmark", "datasets", "diffusion", "nn", "pl", "tl"]
+__all__ = ["CountsDiffImputer", "benchmark", "datasets", "diffusion", "io", "nn", "pl", "tl"]
 
 __version__ = version("sccountsdiff")
 

@@ -1,166 +1,396 @@
-"""The ``sccountsdiff`` command: thin, for pipelines."""
+"""The ``sccountsdiff`` command: the methods of the model on files, with the names that they have in Python."""
 
 from __future__ import annotations
 
 import argparse
-import re
+import json
+import logging
 import sys
-from collections.abc import Sequence
-from dataclasses import fields
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sccountsdiff.model.settings import SamplingSettings
+from sccountsdiff import io
+from sccountsdiff.command import Outcome, Parser, Stop, add_general_options, stoppable, whole
+from sccountsdiff.files import check_can_write
+from sccountsdiff.options import add_options, arguments_of, given
+from sccountsdiff.quiet import quiet
+
+if TYPE_CHECKING:
+    import numpy as np
+    from anndata import AnnData
+    from mudata import MuData
+
+    from sccountsdiff.model import CountsDiffImputer
+
+INPUT_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, RuntimeError)
+"""What is raised for input that cannot be used; these become one line."""
+
+METHODS = {"new": "CountsDiffImputer.__init__", "normalize": "get_normalized_expression"}
+"""Methods of the model that have other names here."""
+
+NOT_ON_FILES = ("adata", "dir_path", "registry", "return_mean", "return_numpy", "seed", "silent")
+"""Arguments that make no sense here, or that all commands have in common."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; errors in the input are one line on standard error and exit code 2."""
+    """Run the command; the exit code is 2 for input that cannot be used, with one line on standard error.
+
+    A benchmark in which every method fails has the code 1, a run that is stopped 130 (SIGINT) or 143 (SIGTERM).
+    """
     argv = list(sys.argv[1:] if argv is None else argv)
-    arguments = _parser(with_benchmark="benchmark" in argv[:1]).parse_args(argv)
-    try:
-        arguments.run(arguments)
-    except (ValueError, KeyError, TypeError, OSError, ImportError) as error:
-        print(f"sccountsdiff: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
-        return 2
-    return 0
+    with stoppable() as stop:
+        try:
+            arguments = read_command(argv)
+            outcome = _run(arguments, stop)
+        except BaseException as error:
+            if "--traceback" in argv:
+                traceback.print_exc()
+            if stop:
+                _complain(f"stopped by {stop.name}; nothing was written.")
+                return stop.code
+            if not isinstance(error, INPUT_ERRORS):
+                raise
+            message = error.args[0] if isinstance(error, KeyError) and error.args else error
+            _complain(" ".join(str(message).split()) or type(error).__name__)
+            return 2
+        if arguments.json:
+            print(json.dumps(outcome.values))
+        elif not arguments.quiet:
+            print(outcome.text)
+        return stop.code or outcome.code
 
 
-# Imports of torch and scvi-tools take seconds: only the commands that need them make them.
+def read_command(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, and the function that does the work as ``run``.
+
+    Examples
+    --------
+    >>> read_command(["denoise", "cells.h5ad", "model", "deeper.h5ad", "--depth", "3"]).depth
+    3.0
+    """
+    arguments = _parser(argv).parse_args(argv)
+    arguments.argv = list(argv)
+    return arguments
 
 
-def _parser(with_benchmark: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sccountsdiff", description="Diffusion on the natural numbers for counts.")
+def _run(arguments: argparse.Namespace, stop: Stop) -> Outcome:
+    """Do the work; only what it comes to goes to standard output, whatever libraries print."""
+    arguments.stop = stop
+    logger = logging.getLogger("sccountsdiff")
+    level = logger.level
+    with redirect_stdout(sys.stderr), quiet():
+        warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
+        if arguments.quiet:
+            logger.setLevel(logging.WARNING)
+        try:
+            return arguments.run(arguments)
+        finally:
+            logger.setLevel(level)
+
+
+def _complain(message: str) -> None:
+    print(f"sccountsdiff: {message}", file=sys.stderr)
+
+
+# The parser ---------------------------------------------------------------------------------------------------------
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the one that is asked for."""
+    parser = Parser(prog="sccountsdiff", description="Diffusion on the natural numbers for single-cell counts.")
     parser.add_argument("--version", action="version", version=version("sccountsdiff"))
-    commands = parser.add_subparsers(required=True, metavar="command")
-
-    demo = commands.add_parser("demo", help="train and impute on bundled real data, and compare")
-    demo.add_argument("--output", default="demo", help="folder for table, figure and imputed .h5ad (default: demo)")
-    demo.add_argument("--seed", type=int, default=0)
-    demo.add_argument("--max-epochs", type=int)
-    demo.set_defaults(run=_demo)
-
-    train = commands.add_parser("train", help="train a model on an .h5ad file and save it")
-    train.add_argument("data", help=".h5ad file with raw counts")
-    train.add_argument("model", help="folder to save the model to; must not exist")
-    train.add_argument("--layer", help="layer with the counts (default: 'counts' if there is one, else X)")
-    train.add_argument("--covariate", action="append", default=[], help="categorical column of obs; may be repeated")
-    train.add_argument("--continuous", action="append", default=[], help="numeric column of obs; may be repeated")
-    train.add_argument("--mask-layer", help="boolean layer, True = observed")
-    train.add_argument("--backbone", default="mlp", help="name of the network (default: mlp)")
-    train.add_argument("--schedule", default="cosine", help="name of the survival schedule (default: cosine)")
-    train.add_argument("--head", help="name of the head (default: nb)")
-    train.add_argument(
-        "--observed-training",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show a share of each training cell as it is",
-    )
-    train.add_argument("--max-epochs", type=int)
-    train.add_argument("--seed", type=int, default=0)
-    train.set_defaults(run=_train)
-
-    impute = commands.add_parser("impute", help="impute an .h5ad file with a saved model")
-    impute.add_argument("data", help=".h5ad file with raw counts")
-    impute.add_argument("model", help="folder of a saved model")
-    impute.add_argument("output", help=".h5ad file to write")
-    impute.add_argument(
-        "--sites", help="boolean layer of entries to fill in (default: what is missing, else the zeros)"
-    )
-    impute.add_argument("--n-samples", type=int, default=5)
-    _add_sampling_settings(impute)
-    impute.add_argument("--n-folds", type=int, default=10, help="folds for imputing all zeros (default: 10)")
-    impute.add_argument("--mean", action="store_true", help="the conditional mean in one pass instead of draws")
-    impute.add_argument(
-        "--quantiles",
-        type=float,
-        nargs="+",
-        metavar="Q",
-        help="quantiles of the draws to write, as layers of their own",
-    )
-    impute.add_argument("--key-added", default="imputed", help="layer to write (default: imputed)")
-    impute.add_argument("--batch-size", type=int)
-    impute.add_argument("--seed", type=int, default=0)
-    impute.set_defaults(run=_impute)
-
-    if with_benchmark:
-        from sccountsdiff.benchmark.cli import add_parser
-
-        add_parser(commands)
-    else:
-        commands.add_parser("benchmark", help="compare imputation methods, or settings of CountsDiff")
+    commands = parser.add_subparsers(required=True, metavar="command", title="commands")
+    for name, (about, add) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+        command.set_defaults(command=name)
+        if name == "benchmark" == "".join(argv[:1]):
+            _add_benchmark(command, argv[1:2])
+        elif name in argv[:1]:
+            add(command)
     return parser
 
 
-def _add_sampling_settings(parser: argparse.ArgumentParser) -> None:
-    """An option for each setting of sampling, of the type of its default."""
-    for setting in fields(SamplingSettings):
-        meaning = re.sub(r":\w+:`~([^`]*)`", r"\1", setting.metadata["doc"]).replace("\n", " ").replace("`", "")
-        default = "" if setting.default is None else f" (default: {setting.default})"
-        kind = str if setting.default is None else type(setting.default)
-        option = f"--{setting.name.replace('_', '-')}"
-        parser.add_argument(option, type=kind, default=setting.default, help=meaning + default)
+def _add_derived(parser: argparse.ArgumentParser, title: str, *sources: str, **types: str) -> None:
+    """Options for the arguments of a function; of several, those of the last one count."""
+    methods = [METHODS.get(source, source) for source in sources]
+    found = {argument.name: argument for method in methods for argument in arguments_of("sccountsdiff.model", method)}
+    group = parser.add_argument_group(title)
+    names = add_options(group, found.values(), leave_out=NOT_ON_FILES, types=types)
+    parser.set_defaults(derived={**(parser.get_default("derived") or {}), title: names})
 
 
-def _demo(arguments: argparse.Namespace) -> None:
+def _given(arguments: argparse.Namespace, title: str) -> dict[str, Any]:
+    """The options of a group of derived ones that were on the command line."""
+    return given(arguments, arguments.derived[title])
+
+
+def _add_files(parser: argparse.ArgumentParser, *, reads_data: bool = True) -> None:
+    if reads_data:
+        parser.add_argument("data", help=f"raw counts: {io.READABLE}")
+    parser.add_argument("model", help="folder of a saved model")
+    parser.add_argument("output", help="file to write: .h5ad, .h5mu or .zarr")
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", help=f"raw counts: {io.READABLE}")
+    parser.add_argument("model", help="folder to save the model to")
+    _add_derived(parser, "set-up", "setup_mudata", "setup_anndata")
+    _add_derived(parser, "network", "new")
+    _add_derived(parser, "training", "train")
+    add_general_options(parser, seed=True, overwrite=True)
+    parser.set_defaults(run=_train)
+
+
+def _add_impute(parser: argparse.ArgumentParser) -> None:
+    _add_files(parser)
+    _add_derived(parser, "imputation", "impute", sites="str")
+    _add_derived(parser, "loading", "load")
+    add_general_options(parser, seed=True, overwrite=True)
+    parser.set_defaults(run=_impute)
+
+
+def _add_denoise(parser: argparse.ArgumentParser) -> None:
+    _add_files(parser)
+    _add_derived(parser, "denoising", "denoise")
+    _add_result(parser, "denoised")
+    parser.set_defaults(run=_denoise)
+
+
+def _add_normalize(parser: argparse.ArgumentParser) -> None:
+    _add_files(parser)
+    _add_derived(parser, "normalisation", "normalize")
+    _add_result(parser, "normalized")
+    parser.set_defaults(run=_normalize)
+
+
+def _add_result(parser: argparse.ArgumentParser, key: str) -> None:
+    if not any("--key-added" in action.option_strings for action in parser._actions):
+        parser.add_argument("--key-added", default=key, metavar="NAME", help=f"layer to write (default: {key})")
+    _add_derived(parser, "loading", "load")
+    add_general_options(parser, seed=True, overwrite=True)
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    _add_files(parser, reads_data=False)
+    _add_derived(parser, "generation", "generate")
+    _add_derived(parser, "loading", "load")
+    add_general_options(parser, seed=True, overwrite=True)
+    parser.set_defaults(run=_generate)
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help=f"folder of a saved model, or data: {io.READABLE}")
+    add_general_options(parser)
+    parser.set_defaults(run=_inspect)
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", default="demo", help="folder for table, figure and imputed .h5ad (default: demo)")
+    parser.add_argument("--max-epochs", type=whole(1), metavar="N", help="epochs of the training")
+    add_general_options(parser, seed=True, overwrite=True)
+    parser.set_defaults(run=_demo)
+
+
+def _add_benchmark(parser: argparse.ArgumentParser, kind: Sequence[str]) -> None:
+    from sccountsdiff.benchmark.cli import add_kinds
+
+    add_kinds(parser, kind)
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "train": ("train a model on a file of counts, and save it", _add_train),
+    "impute": ("fill in counts of a file with a saved model", _add_impute),
+    "denoise": ("expected counts of the same cells, sequenced deeper", _add_denoise),
+    "normalize": ("expected expression, scaled to a common depth", _add_normalize),
+    "generate": ("draw new cells from a saved model", _add_generate),
+    "inspect": ("say what is in a saved model or a data file", _add_inspect),
+    "benchmark": ("compare imputation methods, or settings of CountsDiff", _add_benchmark),
+    "demo": ("train and impute on bundled real data, and compare", _add_demo),
+}
+
+
+# The commands -------------------------------------------------------------------------------------------------------
+# Imports of torch and scvi-tools take seconds: only the work itself makes them, after what is wrong was found.
+
+
+def _train(arguments: argparse.Namespace) -> Outcome:
+    io.check_free(arguments.model, overwrite=arguments.overwrite)
+    check_can_write(arguments.model)
+    started = time.monotonic()
+    data = io.read(arguments.data)
+
+    import scvi
+    from anndata import AnnData
+
+    from sccountsdiff.model import CountsDiffImputer
+    from sccountsdiff.overview import describe_model
+
+    scvi.settings.seed = arguments.seed
+    setup = _given(arguments, "set-up")
+    if isinstance(data, AnnData):
+        if "modalities" in setup:
+            raise ValueError(f"--modalities is for MuData, but {arguments.data} has no modalities.")
+        if "layer" not in setup and "counts" in data.layers:
+            setup["layer"] = "counts"
+        CountsDiffImputer.setup_anndata(data, **setup)
+    else:
+        CountsDiffImputer.setup_mudata(data, **setup)
+    model = CountsDiffImputer(data, **_given(arguments, "network"))
+    try:
+        model.train(**_given(arguments, "training"), enable_progress_bar=not arguments.quiet)
+    except (KeyboardInterrupt, SystemExit):
+        if not model.is_trained:
+            raise
+    model.save(arguments.model, overwrite=arguments.overwrite)
+    training = describe_model(model)["training"]
+    values = {"command": "train", "model": arguments.model, "cells": data.n_obs, "genes": len(model.gene_names)}
+    values |= {"seed": arguments.seed, **training, "stopped_by": arguments.stop.name or None}
+    losses = ", ".join(f"{name.replace('_', ' ')} {training[name]:.5g}" for name in training if name.endswith("loss"))
+    stopped = f"Stopped by {arguments.stop.name}; what it had learnt is kept.\n" if arguments.stop else ""
+    text = f"{stopped}Trained on {data.n_obs} cells for {training.get('epochs', 0)} epochs ({losses}).\n"
+    return _finished(values, f"{text}Saved the model to {arguments.model}", started)
+
+
+def _impute(arguments: argparse.Namespace) -> Outcome:
+    started = time.monotonic()
+    model, data = _load(arguments)
+    model.impute(data, seed=arguments.seed, silent=arguments.quiet, **_given(arguments, "imputation"))
+    return _write(arguments, model, data, started)
+
+
+def _denoise(arguments: argparse.Namespace) -> Outcome:
+    started = time.monotonic()
+    model, data = _load(arguments)
+    options = _given(arguments, "denoising")
+    call = lambda: model.denoise(data, silent=arguments.quiet, **options)
+    _add_layer(arguments, model, data, call, model.gene_names, options)
+    return _write(arguments, model, data, started)
+
+
+def _normalize(arguments: argparse.Namespace) -> Outcome:
+    started = time.monotonic()
+    model, data = _load(arguments)
+    options = _given(arguments, "normalisation")
+    call = lambda: model.get_normalized_expression(data, return_numpy=True, silent=arguments.quiet, **options)
+    _add_layer(arguments, model, data, call, options.get("gene_list", model.gene_names), options)
+    return _write(arguments, model, data, started)
+
+
+def _generate(arguments: argparse.Namespace) -> Outcome:
+    io.check_target(arguments.output, "AnnData", overwrite=arguments.overwrite)
+    started = time.monotonic()
+    model = _load_model(arguments)
+    options = _given(arguments, "generation")
+    if "covariates" in options:
+        options["covariates"] = _typed_covariates(model, options["covariates"])
+    cells = model.generate(seed=arguments.seed, silent=arguments.quiet, **options)
+    io.write(cells, arguments.output, overwrite=arguments.overwrite)
+    values = {"command": "generate", "output": arguments.output, "cells": cells.n_obs, "genes": cells.n_vars}
+    values |= {"seed": arguments.seed}
+    return _finished(values, f"Wrote {cells.n_obs} new cells to {arguments.output}", started)
+
+
+def _inspect(arguments: argparse.Namespace) -> Outcome:
+    from sccountsdiff.overview import describe_data, describe_model, to_text
+
+    if io.is_data(arguments.path):
+        values = describe_data(io.read(arguments.path))
+    else:
+        from sccountsdiff.model import CountsDiffImputer
+
+        values = describe_model(CountsDiffImputer.load(arguments.path, adata=False, accelerator="cpu"))
+    values = {"path": arguments.path, **values}
+    return Outcome(to_text(values), values)
+
+
+def _demo(arguments: argparse.Namespace) -> Outcome:
+    folder = Path(arguments.output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        io.check_free(folder, overwrite=arguments.overwrite)
+    started = time.monotonic()
     from sccountsdiff.demo import run_demo
 
-    table = run_demo(arguments.output, seed=arguments.seed, max_epochs=arguments.max_epochs)
-    print(table.round(3).to_string())
-    print(f"\nTable, figure and imputed counts are in {Path(arguments.output).resolve()}")
+    table = run_demo(folder, seed=arguments.seed, max_epochs=arguments.max_epochs, silent=arguments.quiet)
+    values = {"command": "demo", "output": arguments.output, "scores": table.to_dict("index")}
+    text = f"{table.round(3).to_string()}\n\nTable, figure and imputed counts are in {folder.resolve()}"
+    return _finished(values, text, started)
 
 
-def _train(arguments: argparse.Namespace) -> None:
-    import anndata
+# Parts of them ------------------------------------------------------------------------------------------------------
+
+
+def _load_model(arguments: argparse.Namespace) -> CountsDiffImputer:
     import scvi
 
-    from sccountsdiff import CountsDiffImputer
+    from sccountsdiff.model import CountsDiffImputer
 
-    if Path(arguments.model).exists():
-        raise ValueError(f"{arguments.model} already exists: choose another folder for the model.")
     scvi.settings.seed = arguments.seed
-    adata = anndata.read_h5ad(arguments.data)
-    layer = arguments.layer or ("counts" if "counts" in adata.layers else None)
-    CountsDiffImputer.setup_anndata(
-        adata,
-        layer=layer,
-        categorical_covariate_keys=arguments.covariate,
-        continuous_covariate_keys=arguments.continuous,
-        mask_layer=arguments.mask_layer,
-    )
-    model = CountsDiffImputer(
-        adata,
-        backbone=arguments.backbone,
-        schedule=arguments.schedule,
-        head=arguments.head,
-        observed_training=arguments.observed_training,
-    )
-    model.train(max_epochs=arguments.max_epochs)
-    model.save(arguments.model)
-    print(f"Saved the model to {arguments.model}")
+    return CountsDiffImputer.load(arguments.model, adata=False, **_given(arguments, "loading"))
 
 
-def _impute(arguments: argparse.Namespace) -> None:
-    import anndata
+def _load(arguments: argparse.Namespace) -> tuple[CountsDiffImputer, AnnData | MuData]:
+    """Model and data, after a look at where the result is to go."""
+    io.check_target(arguments.output, overwrite=arguments.overwrite)
+    data = io.read(arguments.data)
+    io.check_target(arguments.output, type(data).__name__, overwrite=arguments.overwrite)
+    return _load_model(arguments), data
 
-    from sccountsdiff import CountsDiffImputer
 
-    if not Path(arguments.output).resolve().parent.is_dir():
-        raise ValueError(f"The folder of {arguments.output} does not exist.")
-    adata = anndata.read_h5ad(arguments.data)
-    model = CountsDiffImputer.load(arguments.model, adata=False)
-    sampling = {setting.name: getattr(arguments, setting.name) for setting in fields(SamplingSettings)}
-    if arguments.mean:
-        sampling |= {"n_steps": 1, "final": "mean"}
-    model.impute(
-        adata,
-        sites=arguments.sites,
-        n_samples=arguments.n_samples,
-        n_folds=arguments.n_folds,
-        quantiles=arguments.quantiles,
-        key_added=arguments.key_added,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        **sampling,
-    )
-    adata.write_h5ad(arguments.output)
-    print(f"Wrote {arguments.output}")
+def _add_layer(
+    arguments: argparse.Namespace,
+    model: CountsDiffImputer,
+    data: AnnData | MuData,
+    compute: Callable[[], np.ndarray],
+    genes: Sequence[str],
+    options: dict[str, Any],
+) -> None:
+    """Compute what there is of some genes, and write it as a layer; it has no values for genes that are not among them."""
+    import numpy as np
+
+    from sccountsdiff.compat import setup_args
+    from sccountsdiff.model.results import check_key, write_layers
+
+    adata, setup = model._counts_adata(data), setup_args(model.registry_)
+    in_use = {"the counts": setup["layer"], "their mask": setup["mask_layer"]}
+    check_key(arguments.key_added, [""], in_use)
+    values = compute()
+    layer = np.full(adata.shape, np.nan, values.dtype)
+    layer[:, adata.var_names.get_indexer(list(genes))] = values
+    note = {name: value for name, value in options.items() if value is not None}
+    note |= {"command": arguments.command, "version": version("sccountsdiff")}
+    write_layers(adata, arguments.key_added, {arguments.key_added: layer}, note, keep=set(in_use.values()))
+
+
+def _write(arguments: argparse.Namespace, model: CountsDiffImputer, data: AnnData | MuData, started: float) -> Outcome:
+    adata = model._counts_adata(data)
+    key = getattr(arguments, "key_added", "imputed")
+    layers = list(adata.uns["sccountsdiff"][key]["layers"])
+    io.write(data, arguments.output, overwrite=arguments.overwrite)
+    values = {"command": arguments.command, "output": arguments.output, "layers": layers}
+    values |= {"cells": adata.n_obs, "genes": adata.n_vars, "seed": arguments.seed}
+    return _finished(values, f"Wrote {arguments.output} with {', '.join(layers)}", started)
+
+
+def _finished(values: dict[str, Any], text: str, started: float) -> Outcome:
+    seconds = time.monotonic() - started
+    return Outcome(text, values | {"seconds": round(seconds, 3), "version": version("sccountsdiff")})
+
+
+def _typed_covariates(model: CountsDiffImputer, covariates: dict[str, Any] | Path) -> dict[str, Any]:
+    """Categories as the model knows them: they may be numbers, or text that looks like one."""
+    import pandas as pd
+
+    if isinstance(covariates, Path):
+        covariates = pd.read_csv(covariates, sep="\t" if covariates.suffix == ".tsv" else ",").to_dict("list")
+    known = {key: {str(category): category for category in known} for key, known in model.categories.items()}
+    typed = lambda key, value: known.get(key, {}).get(str(value), value)
+    return {
+        key: [typed(key, v) for v in value] if isinstance(value, list) else typed(key, value)
+        for key, value in covariates.items()
+    }

@@ -25,7 +25,9 @@ SIMPLE_METHODS = {
 }
 
 
-def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | None = None) -> pd.DataFrame:
+def run_demo(
+    output: str | Path = "demo", *, seed: int = 0, max_epochs: int | None = None, silent: bool = False
+) -> pd.DataFrame:
     """Hide half of the counts of held-out cells, impute them, and compare with simple methods.
 
     Parameters
@@ -36,6 +38,8 @@ def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | No
         Seed of split, hidden entries, training and draws.
     max_epochs
         Epochs; default: those of :meth:`CountsDiffImputer.train`.
+    silent
+        Show no progress bars.
 
     Returns
     -------
@@ -56,8 +60,9 @@ def run_demo(output: str | Path = "demo", *, seed: int = 0, max_epochs: int | No
 
     CountsDiffImputer.setup_anndata(train, categorical_covariate_keys=["cell_type"])
     model = CountsDiffImputer(train)
-    model.train(max_epochs=max_epochs)
-    draws = model.impute(test, sites=sites, n_samples=N_DRAWS, return_mean=False, key_added="imputed", seed=seed)
+    model.train(max_epochs=max_epochs, enable_progress_bar=not silent)
+    options = {"n_samples": N_DRAWS, "return_mean": False, "key_added": "imputed", "seed": seed, "silent": silent}
+    draws = model.impute(test, sites=sites, **options)
     one_pass = model.impute(test, sites=sites, n_steps=1, final="mean", key_added="expected", silent=True)
     answers["CountsDiff, 1 draw"] = draws[0]
     answers[f"CountsDiff, mean of {N_DRAWS} draws"] = draws.mean(0)

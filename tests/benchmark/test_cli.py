@@ -1,9 +1,21 @@
+import argparse
+import inspect
+import json
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pytest
 from anndata import AnnData
 
+from sccountsdiff.benchmark import cli
+from sccountsdiff.benchmark.baselines import BASELINES
+from sccountsdiff.benchmark.missingness import MISSINGNESS
+from sccountsdiff.benchmark.preprocessing import Ranking
+from sccountsdiff.benchmark.runner import run
+from sccountsdiff.benchmark.sweeps import SWEEPS
 from sccountsdiff.cli import main
+from sccountsdiff.options import registered_names
 
 
 @pytest.fixture
@@ -32,8 +44,36 @@ def test_imputation(path, tmp_path, capsys):
     assert main([str(part) for part in command]) == 0
     table = pd.read_csv(output / "results.csv")
     assert len(table) == 2 * 2 * 2 * 2 and set(table["missingness"]) == {"mcar(rate=0.3)", "mnar_low"}
-    assert (output / "report.html").exists() and (output / "report.md").exists()
     assert "conditional_mean" in capsys.readouterr().out
+    page = (output / "report.html").read_text(encoding="utf-8")
+    assert (output / "report.md").exists() and "<dd>100 cells, 10 genes; 10 cells are test cells</dd>" in page
+    assert f"sccountsdiff benchmark imputation --dataset {path} --label type" in page
+
+
+def test_json(path, tmp_path, capsys):
+    command = ["benchmark", "imputation", "--dataset", path, "--methods", "zero", "--metrics", "rmse", "--bootstrap", 0]
+    assert main([str(part) for part in [*command, "--output", tmp_path / "out", "--json", "--quiet"]]) == 0
+    printed = capsys.readouterr()
+    (score,) = json.loads(printed.out)["scores"]
+    assert score["method"] == "zero" and score["metric"] == "rmse" and printed.err == ""
+
+
+def test_what_is_written_here_is_so_where_it_is_defined():
+    assert set(cli.VALUES) == set(SWEEPS) and set(cli.RANKINGS) == set(get_args(Ranking))
+    run_defaults = {name: p.default for name, p in inspect.signature(run).parameters.items()}
+    given = cli_defaults("imputation")
+    shared = set(given) & set(run_defaults) - {"output"}
+    assert len(shared) > 10
+    as_list = lambda value: [value] if isinstance(value, str | int | float) else list(value or ())
+    assert {name: as_list(given[name]) for name in shared} == {name: as_list(run_defaults[name]) for name in shared}
+    assert set(registered_names("sccountsdiff.benchmark.baselines", "register_baseline")) == set(BASELINES)
+    assert set(registered_names("sccountsdiff.benchmark.missingness", "register_missingness")) == set(MISSINGNESS)
+
+
+def cli_defaults(kind):
+    parser = argparse.ArgumentParser()
+    cli.add_kinds(parser)
+    return vars(parser.parse_args([kind]))
 
 
 def test_molecules(path, tmp_path, capsys):
@@ -124,7 +164,7 @@ def test_a_sweep_under_the_protocol_of_the_paper(path, tmp_path):
 def test_failures_are_printed_with_their_reason(path, tmp_path, capsys):
     command = ["benchmark", "imputation", "--dataset", path, "--methods", "scgpt_pretrained", "--metrics", "rmse"]
     command += ["--output", tmp_path]
-    assert main([str(part) for part in [*command, "--weights", tmp_path / "nothing"]]) == 0
+    assert main([str(part) for part in [*command, "--weights", tmp_path / "nothing"]]) == 1, "none could be scored"
     printed = capsys.readouterr().out
     assert printed.startswith("scgpt_pretrained(weights_path=") and str(tmp_path / "nothing") in printed
     assert "failed: " in printed and "Empty" not in printed

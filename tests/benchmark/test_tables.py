@@ -37,26 +37,27 @@ def results():
     return pd.DataFrame(rows)
 
 
-def test_best_and_second_best_of_each_group(results):
-    table = to_table(summarise(results), ["rmse", "spearman", "bias"])
-    assert table.ranks.loc[["a", "b", "c"]].to_dict("list") == {
-        "rmse": [3, 1, 2],
-        "spearman": [2, 3, 1],
-        "bias": [3, 2, 1],
-    }
-    # 3.001 and 3.002 read the same and share the first place.
-    assert table.ranks.loc[["d", "e", "f"]].to_dict("list") == {
-        "rmse": [2, 1, 1],
-        "spearman": [2, 1, 3],
-        "bias": [2, 1, 3],
+def test_the_best_of_all_is_marked_and_what_is_not_clearly_worse(results):
+    close = results.assign(se=0.25)
+    table = to_table(summarise(close), ["rmse", "spearman", "bias"])
+    assert table.ranks.loc[[*"abcdef"]].to_dict("list") == {
+        "rmse": [0, 1, 0, 0, 0, 0],
+        "spearman": [0, 0, 1, 0, 0, 0],
+        "bias": [2, 2, 1, 0, 0, 0],  # 0.3 and 0.2 from zero, the best 0.1
     }
     text = to_markdown(table)
-    assert "| b | **1 (0.02)** | 0.1 (0.02) | *0.2 (0.02)* |" in text
+    assert "| b | **1 (0.2)** | 0.1 (0.2) | *0.2 (0.2)* |" in text
     assert text.index("*naive*") < text.index("| a |") < text.index("*generative*") < text.index("| d |")
     assert "| method | rmse ↓ | spearman ↑ | bias →0 |" in text
     page = to_html(table)
-    assert "<td>b</td><td><b>1 (0.02)</b></td><td>0.1 (0.02)</td><td><i>0.2 (0.02)</i></td>" in page
+    assert "<td>b</td><td><b>1 (0.2)</b></td><td>0.1 (0.2)</td><td><i>0.2 (0.2)</i></td>" in page
     assert page.count('class="rule"') == 1
+
+
+def test_what_reads_the_same_is_marked_alike(results):
+    generative = results[results["group"] == "generative"].assign(se=np.nan)
+    ranks = to_table(summarise(generative), ["rmse"]).ranks["rmse"]
+    assert ranks.to_dict() == {"d": 0, "e": 1, "f": 1}  # 3.001 and 3.002
 
 
 def test_standard_errors_over_seeds_or_by_bootstrap(results):
@@ -78,5 +79,5 @@ def test_numbers_of_draws_are_rows_of_their_own_and_gaps_are_shown(results):
 def test_names_are_escaped(results):
     odd = results.replace({"method": {"a": "a|<b>"}})
     table = to_table(summarise(odd), ["rmse"])
-    assert "| a\\|<b> |" in to_markdown(table)
+    assert "| a\\|\\<b\\> |" in to_markdown(table)
     assert "a|&lt;b&gt;" in to_html(table)

@@ -32,7 +32,7 @@ def metric_table(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Axes:
-    """Methods by metrics, each column coloured by rank; boxes and bold type mark the best of each group of methods.
+    """Methods by metrics, each column coloured by rank; a box and bold type mark the best of all methods.
 
     Parameters
     ----------

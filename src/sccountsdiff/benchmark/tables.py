@@ -1,4 +1,4 @@
-"""Tables of a comparison: means with standard errors, the best of each group marked; in Markdown and in HTML."""
+"""Tables of a comparison: means with standard errors, the best of all methods marked; in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from sccountsdiff.benchmark.markdown import escape
 from sccountsdiff.benchmark.metrics import METRICS
 
 ORDER_OF_GROUPS = ("reference", "naive", "specialised", "generative")
@@ -17,14 +18,14 @@ ARROWS = {"lower": "↓", "higher": "↑", "zero": "→0", "one": "→1"}
 
 @dataclass(frozen=True)
 class Table:
-    """Formatted figures with their rank among the methods of the same group: 1 is best, 2 second best.
+    """Formatted figures and how good they are: 1 is the best of all methods, 2 not clearly worse.
 
     Parameters
     ----------
     texts
         Methods by metrics, as text.
     ranks
-        The same shape: 1 for the best, 2 for the second best; 0 where nothing is ranked.
+        The same shape: 1 for the best, 2 for what is within one standard error of the best; 0 for all others.
     groups
         Group of each method.
 
@@ -131,7 +132,7 @@ def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
     >>> import sccountsdiff.benchmark as bm
     >>> results = bm.run(methods=["zero", "gene_mean"], metrics=["rmse"], n_bootstrap=0, silent=True)
     >>> to_table(summarise(results), ["rmse"]).ranks["rmse"].to_dict()
-    {'zero': 2, 'gene_mean': 1}
+    {'zero': 0, 'gene_mean': 1}
     """
     rows = pd.Index(map(row_name, summary["method"], summary["n_samples"]), name="row")
     groups = summary["group"].set_axis(rows)[~rows.duplicated()]
@@ -140,12 +141,12 @@ def to_table(summary: pd.DataFrame, metrics: Sequence[str]) -> Table:
     means, errors = (by_row(summary, values).reindex(groups.index) for values in ("mean", "se"))
     columns = [metric for metric in metrics if metric in means]
     texts = pd.DataFrame({m: list(map(_text, means[m], errors[m])) for m in columns}, index=groups.index)
-    ranks = pd.DataFrame({m: _ranks_in_groups(means[m], groups, m) for m in columns}, index=groups.index)
+    ranks = pd.DataFrame({m: _ranks(means[m], errors[m], groups, m) for m in columns}, index=groups.index)
     return Table(texts, ranks, groups)
 
 
 def to_markdown(table: Table) -> str:
-    """A table in Markdown: best in bold, second best in italics, groups apart.
+    """A table in Markdown: the best in bold, what is not clearly worse in italics, groups apart.
 
     Parameters
     ----------
@@ -167,16 +168,17 @@ def to_markdown(table: Table) -> str:
     <BLANKLINE>
     """
     n_columns = len(table.texts.columns)
-    lines = ["| " + " | ".join(_headings(table)) + " |", "|---" * (n_columns + 1) + "|"]
-    for name, cells, group, is_first in _marked_rows(table, {1: "**{}**", 2: "*{}*"}):
+    escaped = replace(table, texts=table.texts.map(escape))
+    lines = ["| " + " | ".join(map(escape, _headings(table))) + " |", "|---" * (n_columns + 1) + "|"]
+    for name, cells, group, is_first in _marked_rows(escaped, {1: "**{}**", 2: "*{}*"}):
         if is_first and group:
             lines.append(f"| *{group}* |" + " |" * n_columns)
-        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in (name, *cells)) + " |")
+        lines.append("| " + " | ".join((escape(name), *cells)) + " |")
     return "\n".join([*lines, ""])
 
 
 def to_html(table: Table) -> str:
-    """A table in HTML: best in bold, second best in italics, a rule between groups.
+    """A table in HTML: the best in bold, what is not clearly worse in italics, a rule between groups.
 
     Parameters
     ----------
@@ -202,13 +204,17 @@ def to_html(table: Table) -> str:
     return "\n".join([*lines, "</tbody></table>"])
 
 
-def _ranks_in_groups(means: pd.Series, groups: pd.Series, metric: str) -> pd.Series:
-    """Rank 1, 2, ... of what is shown, among the methods of a group; 0 where there is nothing to rank."""
-    if metric not in METRICS:
-        return pd.Series(0, index=means.index)
-    loss = METRICS[metric].loss(means.map(lambda value: float(_number(value))))
-    ranks = loss.groupby(groups).rank(method="dense")
-    return ranks.where(groups != "reference").fillna(0).astype(int)
+def _ranks(means: pd.Series, errors: pd.Series, groups: pd.Series, metric: str) -> pd.Series:
+    """1 for the best of what is shown, 2 for what is within one standard error of it, 0 for all others."""
+    ranks = pd.Series(0, index=means.index)
+    if metric not in METRICS or (groups == "reference").all():
+        return ranks
+    # What reads the same shares the first place.
+    loss = METRICS[metric].loss(means.map(lambda value: float(_number(value)))).where(groups != "reference")
+    if loss.isna().all():
+        return ranks
+    error = errors[loss.idxmin()]
+    return ranks.mask(loss <= loss.min() + (0 if np.isnan(error) else error), 2).mask(loss == loss.min(), 1)
 
 
 def _number(value: float) -> str:

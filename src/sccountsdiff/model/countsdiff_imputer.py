@@ -36,6 +36,8 @@ from sccountsdiff.model.query import QueryMixin
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
+from sccountsdiff.progress import progress_callbacks
+from sccountsdiff.quiet import quiet
 from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs, epochs_between_validations
 
 logger = logging.getLogger("sccountsdiff")
@@ -317,21 +319,23 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         if self.history_ is None:
             self.is_trained_ = False
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
-        super().train(
-            max_epochs=max_epochs,
-            accelerator=accelerator,
-            devices=devices,
-            batch_size=batch_size,
-            early_stopping=early_stopping and can_validate,
-            early_stopping_monitor="validation_loss",
-            early_stopping_patience=math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1)),
-            # The same cells on every process, whether or not a seed was set.
-            datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
-            gradient_clip_val=gradient_clip_val,
-            plan_kwargs=plan_kwargs,
-            callbacks=[BestAverage(ema_decay), *callbacks],
-            **trainer_kwargs,
-        )
+        callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
+        with quiet():
+            super().train(
+                max_epochs=max_epochs,
+                accelerator=accelerator,
+                devices=devices,
+                batch_size=batch_size,
+                early_stopping=early_stopping and can_validate,
+                early_stopping_monitor="validation_loss",
+                early_stopping_patience=math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1)),
+                # The same cells on every process, whether or not a seed was set.
+                datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
+                gradient_clip_val=gradient_clip_val,
+                plan_kwargs=plan_kwargs,
+                callbacks=callbacks,
+                **trainer_kwargs,
+            )
         if can_validate and self.module.group_members is not None:
             self.module.eval()
             self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))

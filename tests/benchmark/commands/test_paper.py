@@ -1,7 +1,25 @@
+import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
+from scipy import sparse
 
+from sccountsdiff.benchmark.commands.paper import TABLES
+from sccountsdiff.benchmark.paper import RECIPES
 from sccountsdiff.cli import main
+
+
+@pytest.fixture
+def heart_file(tmp_path_factory):
+    """A small file in the layout of the atlas."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(1, 3, (120, 30)))
+    obs = {"cell_type": rng.choice([*"abc"], 120), "gender": rng.choice(["Male", "Female"], 120)}
+    obs["age_group"] = rng.choice(["40-45", "50-55"], 120)
+    obs = pd.DataFrame(obs, index=[f"cell{i}" for i in range(120)])
+    path = tmp_path_factory.mktemp("atlas") / "heart.h5ad"
+    AnnData(sparse.csr_matrix(counts, dtype=np.float32), obs=obs).write_h5ad(path)
+    return path
 
 
 def test_a_table_next_to_the_paper_s(heart_file, tmp_path, capsys):
@@ -30,6 +48,10 @@ def test_errors_are_one_line(arguments, message, heart_file, tmp_path, capsys):
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_tables_are_those_of_the_recipes():
+    assert set(TABLES) == set(RECIPES)
 
 
 def test_help_names_the_whole_command(capsys):

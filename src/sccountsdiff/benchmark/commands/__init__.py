@@ -1,0 +1,1 @@
+"""Commands of the kinds of benchmarks that have packages of their own, which take seconds to import."""
