@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,9 +17,10 @@ from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, guide, reverse_walk, sample
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
+from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
 
-_FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
+_FOLDS, _CARRIED = 2**32 - 1, 2**32 - 2  # keys of generators that assign folds and round; no draw has these numbers
 
 N_CHAINS, N_CHAIN_STEPS = 5, 15
 """Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
@@ -67,10 +68,12 @@ def fill(
     silent: bool = False,
     description: str = "Imputing",
     on_move: OnMove | None = None,
+    transforms: Sequence[Transform] = (KEEP,),
 ) -> Iterator[FilledBlock]:
     """Fill in the sites of each block of cells, fold by fold and draw by draw.
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
+    With several ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
@@ -90,10 +93,14 @@ def fill(
             places = entries[members]
             status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
+            rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
+            carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
             for k in range(n_samples):
-                generator = make_generator(device, seed, number, k, fold)
-                drawn = draw_sites(module, cells, status, settings, generator, rows=block, on_move=on_move)
-                draws[k].index_copy_(0, members, drawn.flatten().index_select(0, places))
+                taken = [carried[k % len(carried)]] if settings.final == "sample" else carried
+                for some in taken:
+                    generator = make_generator(device, seed, number, k, fold)
+                    drawn = draw_sites(module, some, status, settings, generator, rows=block, on_move=on_move)
+                    draws[k].index_add_(0, members, drawn.flatten().index_select(0, places) / len(taken))
         yield FilledBlock(counts, chosen, draws.cpu().numpy())
 
 

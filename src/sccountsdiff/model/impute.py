@@ -22,6 +22,7 @@ from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, missing_entries, named_sites, zeros
+from sccountsdiff.model.transform import KEEP, NewValues, read_transforms
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -41,6 +42,8 @@ class ImputeMixin(CountsDiffBase):
         return_mean: bool = True,
         quantiles: Sequence[float] | float | None = None,
         key_added: str | None = "imputed",
+        transform_covariates: NewValues = None,
+        transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -80,6 +83,13 @@ class ImputeMixin(CountsDiffBase):
         key_added
             Name of the layer that is written; ``None`` writes nothing. Layers that an earlier call has written under
             this name go, but the counts, their mask and ``sites`` may not be overwritten.
+        transform_covariates
+            Covariates to replace and their new values, such as ``{"condition": "stimulated"}``: entries are filled in as if
+            the cell had these. What is observed, which still tells of the old values, is carried over to what would be
+            expected of it before it is shown to the network, but comes back as it is. Draws take the values of a list in
+            turn (``n_samples`` must be a multiple of their number); expectations are averaged over them.
+        transform_batch
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
@@ -113,6 +123,8 @@ class ImputeMixin(CountsDiffBase):
         n_asked, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
         settings = read_settings(ImputeMixin.impute, sampling).resolve(self.module)
         n_samples = 1 if settings.is_deterministic else n_asked
+        n_taking_turns = n_samples if settings.final == "sample" else None
+        transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
         key = key_added if indices is None else None  # of the layers that are written, if any are
         quantiles = _check_quantiles(quantiles, n_samples, settings.is_deterministic, is_written=key is not None)
         data = self._counts_adata(adata)
@@ -153,6 +165,7 @@ class ImputeMixin(CountsDiffBase):
             seed=seed,
             silent=silent,
             on_move=on_move,
+            transforms=transforms,
         ):
             cells, genes = np.nonzero(filled)
             genes = source.columns[genes]
@@ -169,6 +182,7 @@ class ImputeMixin(CountsDiffBase):
         if key is not None:
             note = settings.describe() | {"n_samples": n_samples, "n_folds": n_folds, "seed": seed}
             note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
+            note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
             note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
             named = {key + suffix: matrix for suffix, matrix in matrices.items()}
             results.write_layers(data, key, named, note, keep=set(in_use.values()))

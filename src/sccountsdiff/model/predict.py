@@ -17,6 +17,7 @@ from sccountsdiff.model import engine
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
+from sccountsdiff.model.transform import NewValues, Transform, read_transforms
 
 
 class PredictMixin(CountsDiffBase):
@@ -108,6 +109,8 @@ class PredictMixin(CountsDiffBase):
         gene_list: Sequence[str] | None = None,
         n_folds: int = 10,
         guidance: float = 1.0,
+        transform_covariates: NewValues = None,
+        transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         return_numpy: bool = False,
@@ -132,6 +135,12 @@ class PredictMixin(CountsDiffBase):
             Each gene is predicted from the genes of the other folds.
         guidance
             Strength of the covariates.
+        transform_covariates
+            Covariates to replace and their new values, such as ``{"condition": "stimulated"}``: the expression if the cell
+            had these. The genes at hand, which still tell of the old values, are first carried over to what would be
+            expected of them. A list of values: the mean over them. A cell that has the value already does not change.
+        transform_batch
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
@@ -155,25 +164,32 @@ class PredictMixin(CountsDiffBase):
         n_folds = whole_number("n_folds", n_folds)
         check_number("library_size", library_size, above=0)
         settings, n_chains = engine.expectation_settings(self.module, guidance)
+        transforms = read_transforms(self, transform_covariates, transform_batch)
         genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
-        filled = engine.fill(
-            self.module,
-            self._source(adata, unseen_to_null, rows),
-            rows,
-            engine.every_entry,
-            settings,
-            n_folds=n_folds,
-            n_samples=n_chains,
-            batch_size=batch_size,
-            seed=engine.EXPECTATION_SEED,
-            silent=silent,
-            description="Expectation",
-        )
-        expected = np.concatenate([block.draws.mean(0, dtype=np.float64) for block in filled])
-        expected = expected.reshape(len(rows), self.module.n_genes)
-        expected *= library_size / expected.sum(1, keepdims=True)
+        source = self._source(adata, unseen_to_null, rows)
+
+        def expression(transform: Transform) -> np.ndarray:
+            filled = engine.fill(
+                self.module,
+                source,
+                rows,
+                engine.every_entry,
+                settings,
+                n_folds=n_folds,
+                n_samples=n_chains,
+                batch_size=batch_size,
+                seed=engine.EXPECTATION_SEED,
+                silent=silent,
+                description="Expectation",
+                transforms=[transform],
+            )
+            expected = np.concatenate([block.draws.mean(0, dtype=np.float64) for block in filled])
+            expected = expected.reshape(len(rows), self.module.n_genes)
+            return expected * (library_size / expected.sum(1, keepdims=True))
+
+        expected = np.mean([expression(one) for one in transforms], axis=0)
         expected = expected if order is None else expected[order]
         names = data.obs_names[rows if order is None else rows[order]]
         if return_numpy:
