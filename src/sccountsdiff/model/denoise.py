@@ -17,6 +17,7 @@ from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw_sites, expectation_settings, make_generator
 from sccountsdiff.model.settings import ResolvedSettings
+from sccountsdiff.model.transform import NewValues, read_transforms
 
 NORMALISED_TOTAL = 1e4
 """Total to which cells are scaled before logarithms are taken, as is customary."""
@@ -40,6 +41,8 @@ class DenoiseMixin(CountsDiffBase):
         unseen: bool = False,
         guidance: float = 1.0,
         layer: str | None = None,
+        transform_covariates: NewValues = None,
+        transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         silent: bool = False,
@@ -75,6 +78,8 @@ class DenoiseMixin(CountsDiffBase):
             Strength of the covariates.
         layer
             Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
+        transform_covariates, transform_batch
+            As in :meth:`get_normalized_expression`; the counts at hand are carried over too.
         unseen_to_null
             Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
             error.
@@ -103,38 +108,47 @@ class DenoiseMixin(CountsDiffBase):
                 raise ValueError("`target_sum` scales expected counts: leave out `final` and `unseen`.")
         one_of("final", final, ("mean", "log_mean"))
         settings, n_chains = expectation_settings(self.module, guidance)
+        transforms = read_transforms(self, transform_covariates, transform_batch)
         rows, order = unique_rows(indices, self._counts_adata(adata))
         source = self._source(adata, unseen_to_null, rows, layer)
+
+        def deepen(cells: dict[str, Tensor], status: Tensor, number: int) -> Tensor:
+            if cells["missing"].any():
+                generators = [make_generator(self.module.device, EXPECTATION_SEED, number, k) for k in range(n_chains)]
+                cells = cells | {"x0": self._complete(cells, status, settings, generators)}
+            x0 = cells["x0"]
+            denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
+            share = torch.full_like(x0[:, 0], 1 / depth)  # of its molecules that the cell has
+            if target_sum is not None:
+                share = (x0.sum(1) / target_sum).clamp(LEAST_SHARE, MOST_SHARE)
+            t = self.module.schedule.time_of(share.double()).to(x0.dtype)
+            prediction = denoise(x0, torch.full_like(x0, NOISED), t)
+            base = torch.zeros_like(x0) if unseen else x0
+            deeper = base + checked_mean(prediction)
+            if final == "log_mean":
+                total = self.module.denoiser.totals(deeper)
+                deeper = log_mean(prediction, base, pseudo=total / NORMALISED_TOTAL)
+            if target_sum is not None:
+                deeper = torch.where((x0.sum(1) >= target_sum)[:, None], x0, deeper)
+                deeper = deeper * (target_sum / deeper.sum(1, keepdim=True).clamp_min(1e-6))
+            return deeper
+
         blocks = []
         with torch.inference_mode():
             for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising"):
                 cells = self.module.read(source.read(block)[1])
-                if cells["missing"].any():
-                    generators = [
-                        make_generator(self.module.device, EXPECTATION_SEED, number, k) for k in range(n_chains)
-                    ]
-                    cells["x0"] = self._complete(cells, settings, generators)
-                x0 = cells["x0"]
-                denoise = guide(self.module.denoise_with(cells["categories"], cells["continuous"]), guidance)
-                share = torch.full_like(x0[:, 0], 1 / depth)  # of its molecules that the cell has
-                if target_sum is not None:
-                    share = (x0.sum(1) / target_sum).clamp(LEAST_SHARE, MOST_SHARE)
-                t = self.module.schedule.time_of(share.double()).to(x0.dtype)
-                prediction = denoise(x0, torch.full_like(x0, NOISED), t)
-                base = torch.zeros_like(x0) if unseen else x0
-                deeper = base + checked_mean(prediction)
-                if final == "log_mean":
-                    total = self.module.denoiser.totals(deeper)
-                    deeper = log_mean(prediction, base, pseudo=total / NORMALISED_TOTAL)
-                if target_sum is not None:
-                    deeper = torch.where((x0.sum(1) >= target_sum)[:, None], x0, deeper)
-                    deeper = deeper * (target_sum / deeper.sum(1, keepdim=True).clamp_min(1e-6))
-                blocks.append(deeper.cpu().numpy())
+                status = torch.full_like(cells["x0"], OBSERVED).masked_fill(cells["missing"], NOISED)
+                rounding = (
+                    make_generator(self.module.device, EXPECTATION_SEED, number) if settings.known == "noised" else None
+                )
+                carried = [one(self.module, cells, status, guidance, rounding) for one in transforms]
+                results = [deepen(some, status, number) for some in carried]
+                blocks.append(torch.stack(results).mean(0).cpu().numpy())
         result = np.concatenate(blocks)
         return result if order is None else result[order]
 
     def _complete(
-        self, cells: dict[str, Tensor], settings: ResolvedSettings, generators: list[torch.Generator]
+        self, cells: dict[str, Tensor], status: Tensor, settings: ResolvedSettings, generators: list[torch.Generator]
     ) -> Tensor:
         """The cells with missing entries filled in by what is expected.
 
@@ -143,6 +157,5 @@ class DenoiseMixin(CountsDiffBase):
         whatever depth the model expects.
         """
         x0, missing = cells["x0"], cells["missing"]
-        status = torch.full_like(x0, OBSERVED).masked_fill(missing, NOISED)
         chains = [draw_sites(self.module, cells, status, settings, generator) for generator in generators]
         return torch.where(missing, sum(chains) / len(chains), x0)

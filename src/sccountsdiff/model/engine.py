@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, Outcome, Prediction, guide, reverse_walk, sample
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
+from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
 
 logger = logging.getLogger("sccountsdiff")
@@ -27,7 +29,7 @@ logger = logging.getLogger("sccountsdiff")
 LONG_WORK = 60.0
 """Seconds of work from which on its length is said."""
 
-_FOLDS = 2**32 - 1  # key of the generator that assigns folds; no draw has that number
+_FOLDS, _CARRIED = 2**32 - 1, 2**32 - 2  # keys of generators that assign folds and round; no draw has these numbers
 
 N_CHAINS, N_CHAIN_STEPS = 5, 15
 """Chains, and their steps, whose mean is the expectation of models that cannot give it in one pass."""
@@ -81,12 +83,13 @@ def fill(
     description: str = "Imputing",
     on_move: OnMove | None = None,
     is_done: Callable[[int], bool] = lambda number: False,
+    transforms: Sequence[Transform] = (KEEP,),
 ) -> Iterator[FilledBlock]:
     """Fill in the sites of each block of cells, fold by fold and draw by draw.
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
     Blocks whose numbers are done are left out. With ``summaries``, the values are these, of the law of each entry over all
-    chains, in place of draws.
+    chains, in place of draws. With several ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
@@ -109,15 +112,24 @@ def fill(
             # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
             status = status.masked_fill(absent, NOISED)
             status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
-            generators = [make_generator(device, seed, number, k, fold) for k in range(n_samples)]
-            draw = partial(draw_sites, module, cells, status, settings, rows=block, on_move=on_move)
+            rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
+            carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
+            draws = [
+                partial(draw_sites, module, some, status, settings, rows=block, on_move=on_move) for some in carried
+            ]
+            start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
             if summaries:
-                law = Outcome.stack([_last_law(draw, generator) for generator in generators])
+                law = Outcome.stack([_last_law(draw, generator()) for generator in start for draw in draws])
                 noised = (status.flatten() == NOISED).nonzero()[:, 0]
                 law = law if len(noised) == len(places) else law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                found = torch.stack([draw(generator).flatten().index_select(0, places) for generator in generators])
+                found = torch.stack(
+                    [
+                        torch.stack([draw(generator()).flatten().index_select(0, places) for draw in taken]).mean(0)
+                        for generator, taken in zip(start, _taken(draws, settings.final), strict=False)
+                    ]
+                )
             values.index_copy_(1, members, found)
         yield FilledBlock(number, counts, chosen, values.cpu().numpy())
 
@@ -127,6 +139,12 @@ def _last_law(draw: Callable[..., Tensor], generator: torch.Generator) -> tuple[
     last: list[tuple[Tensor, Prediction]] = []
     draw(generator, on_last=lambda n, births: last.append((n, births)))
     return last[0]
+
+
+def _taken(draws: list[partial[Tensor]], final: str) -> Iterator[list[partial[Tensor]]]:
+    """Which transforms each draw is made under: one after the other; of expectations, the mean over all is taken."""
+    for k in itertools.count():
+        yield [draws[k % len(draws)]] if final == "sample" else draws
 
 
 def draw_sites(

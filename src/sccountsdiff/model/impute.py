@@ -27,6 +27,7 @@ from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, ch
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
+from sccountsdiff.model.transform import KEEP, NewValues
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -54,6 +55,8 @@ class ImputeMixin(CountsDiffBase):
         key_added: str | None = "imputed",
         out: str | Path | None = None,
         layer: str | None = None,
+        transform_covariates: NewValues = None,
+        transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -113,6 +116,13 @@ class ImputeMixin(CountsDiffBase):
             it stopped if it is made again with the same ``seed``. The file is there when it is complete.
         layer
             Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
+        transform_covariates
+            Covariates to replace and their new values, such as ``{"condition": "stimulated"}``: entries are filled in as if
+            the cell had these. What is observed, which still tells of the old values, is carried over to what would be
+            expected of it before it is shown to the network, but comes back as it is. Draws take the values of a list in
+            turn (``n_samples`` must be a multiple of their number); expectations are averaged over them.
+        transform_batch
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
         unseen_to_null
             Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
             error.
@@ -160,6 +170,8 @@ class ImputeMixin(CountsDiffBase):
         settings = given.resolve(self.module, averaging=return_mean and n_samples > 1)
         n_chains = 1 if settings.is_deterministic else n_samples
         n_noted = 0 if settings.is_deterministic else n_samples
+        n_taking_turns = n_chains if settings.final == "sample" else None
+        transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
         key = key_added if indices is None else None  # of the layers that are written, if any are
         by_law = settings.final != "sample" and return_mean
         quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
@@ -188,6 +200,7 @@ class ImputeMixin(CountsDiffBase):
         batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
         note = settings.describe() | {"what": target, "n_samples": n_noted, "n_folds": n_folds, "seed": seed}
         note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
+        note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
         note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
         blocks = None
         if out is not None:
@@ -221,6 +234,7 @@ class ImputeMixin(CountsDiffBase):
             silent=silent,
             on_move=on_move,
             is_done=(lambda number: False) if blocks is None else blocks.is_done,
+            transforms=transforms,
         ):
             cells, of_genes = np.nonzero(filled)
             places = cells, source.columns[of_genes]

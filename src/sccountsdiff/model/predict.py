@@ -18,6 +18,7 @@ from sccountsdiff.model import engine
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
+from sccountsdiff.model.transform import NewValues, read_transforms
 
 if TYPE_CHECKING:
     from sparse import GCXS
@@ -127,6 +128,8 @@ class PredictMixin(CountsDiffBase):
         n_folds: int = 10,
         guidance: float = 1.0,
         layer: str | None = None,
+        transform_covariates: NewValues = None,
+        transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         return_numpy: bool = False,
@@ -154,6 +157,12 @@ class PredictMixin(CountsDiffBase):
             Strength of the covariates.
         layer
             Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
+        transform_covariates
+            Covariates to replace and their new values, such as ``{"condition": "stimulated"}``: the expression if the cell
+            had these. The genes at hand, which still tell of the old values, are first carried over to what would be
+            expected of them. A list of values: the mean over them. A cell that has the value already does not change.
+        transform_batch
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
         unseen_to_null
             Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
             error.
@@ -179,33 +188,35 @@ class PredictMixin(CountsDiffBase):
         if library_size != "latent":
             check_number("library_size", library_size, above=0)
         settings, n_chains = engine.expectation_settings(self.module, guidance)
+        transforms = read_transforms(self, transform_covariates, transform_batch)
         genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
         data = self._counts_adata(adata)
         rows, order = unique_rows(indices, data)
-        filled = engine.fill(
-            self.module,
-            self._source(adata, unseen_to_null, rows, layer),
-            rows,
-            engine.every_entry,
-            settings,
-            n_folds=n_folds,
-            n_samples=n_chains,
-            batch_size=batch_size,
-            seed=engine.EXPECTATION_SEED,
-            silent=silent,
-            description="Expectation",
-        )
-        columns = self.gene_names[genes]
-        expression = np.empty((len(rows), len(columns)), np.float32)
-        members = self.module.group_members
-        groups = [slice(None)] if members is None else list(members.cpu().numpy())
-        n_done = 0
-        for block in filled:
-            expected = block.values.mean(0, dtype=np.float64).reshape(-1, self.module.n_genes)
-            for members in groups if library_size != "latent" else []:
-                expected[:, members] *= library_size / expected[:, members].sum(1, keepdims=True)
-            expression[n_done : n_done + len(expected)] = expected[:, genes]
-            n_done += len(expected)
+        source = self._source(adata, unseen_to_null, rows, layer)
+        columns, of_groups = self.gene_names[genes], self.module.group_members
+        groups = [slice(None)] if of_groups is None else list(of_groups.cpu().numpy())
+        expression = np.zeros((len(rows), len(columns)), np.float32)
+        for transform in transforms:
+            n_done = 0
+            for block in engine.fill(
+                self.module,
+                source,
+                rows,
+                engine.every_entry,
+                settings,
+                n_folds=n_folds,
+                n_samples=n_chains,
+                batch_size=batch_size,
+                seed=engine.EXPECTATION_SEED,
+                silent=silent,
+                description="Expectation",
+                transforms=[transform],
+            ):
+                expected = block.values.mean(0, dtype=np.float64).reshape(-1, self.module.n_genes)
+                for members in groups if library_size != "latent" else []:
+                    expected[:, members] *= library_size / expected[:, members].sum(1, keepdims=True)
+                expression[n_done : n_done + len(expected)] += expected[:, genes] / len(transforms)
+                n_done += len(expected)
         expression = expression if order is None else expression[order]
         if return_numpy:
             return expression
