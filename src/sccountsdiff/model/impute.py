@@ -27,7 +27,7 @@ from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, ch
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
-from sccountsdiff.model.transform import KEEP, NewValues
+from sccountsdiff.model.transform import KEEP, NewValues, read_transforms
 
 logger = logging.getLogger("sccountsdiff")
 
