@@ -25,7 +25,7 @@ def test_command_writes_tables_and_images(tiny_config, tmp_path, capsys, monkeyp
     assert main(["benchmark", "images", *arguments, "--accelerator", "cpu", "--studies", "attrition"]) == 0
     assert {path.name for path in output.iterdir()} == {
         "attrition.csv", "attrition.png", "classes.png", "config.yaml", "history.csv", "history.png", "last.ckpt",
-        "losses.csv", "scores.csv", "step_0000000.png", "step_0000002.png",
+        "losses.csv", "scores.csv", "step_0000000.png", "step_0000002.png", "drawn", "reference",
     }  # fmt: skip
     scores = pd.read_csv(output / "scores.csv")
     assert scores["guidance"].tolist() == [0, 1, 2] and scores["agreement"].between(0, 1).all()

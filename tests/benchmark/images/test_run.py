@@ -22,17 +22,22 @@ SCHEDULES = ("cosine", "fisher", "blackout")
 def test_no_schedule_is_trained_twice(tiny_config, digits, tmp_path, monkeypatch):
     trained, configure = [], ImageDiffusion.configure_optimizers
     monkeypatch.setattr(
-        ImageDiffusion, "configure_optimizers", lambda self: trained.append(self.config.schedule) or configure(self)
+        ImageDiffusion, "configure_optimizers", lambda self: trained.append((self.config.schedule, self.config.conditional)) or configure(self)
     )
     config = dataclasses.replace(tiny_config, n_steps=1, schedule="fisher")
     options = {"features": torch.nn.Flatten(), "n_images": 20, "n_heldout": 8, "run_studies": ["schedules"]}
     run_images(config, digits, tmp_path, **options)
-    assert sorted(trained) == ["blackout", "cosine", "fisher"]
+    assert sorted(trained) == [("blackout", False), ("blackout", True), ("cosine", False), ("cosine", True),
+        ("fisher", False), ("fisher", True)]  # fmt: skip
     table = pd.read_csv(tmp_path / "schedules.csv")
     assert table["schedule"].tolist() == [name for name in SCHEDULES for _ in range(3)]
     model, evaluator = load_model(tmp_path / "last.ckpt"), ImageEvaluator(torch.nn.Flatten(), digits.train)
-    expected = studies.compare(model, studies.TABLE, evaluator, digits.train, n_images=20)["frechet"]
-    assert table.loc[table["schedule"] == "fisher", "frechet"].tolist() == pytest.approx(expected.tolist())
+    expected = studies.compare(model, studies.TABLE[1:], evaluator, digits.train, n_images=20)["frechet"]
+    assert table.loc[table["schedule"] == "fisher", "frechet"].tolist()[1:] == pytest.approx(expected.tolist())
+    alone = load_model(tmp_path / "schedule_fisher_unconditional" / "last.ckpt")
+    assert alone.network.condition is None  # trained as such, not a conditional one that is told nothing
+    unguided = studies.compare(alone, studies.TABLE[:1], evaluator, digits.train, n_images=20)
+    assert table.loc[table["guidance"] == "uncond", "frechet"].tolist()[1] == pytest.approx(unguided["frechet"][0])
 
 
 def test_weights_of_inception_are_fetched_if_asked_for(tiny_config, digits, tmp_path, monkeypatch):
@@ -54,7 +59,7 @@ def test_without_inception_there_are_losses_and_images_but_no_scores(tiny_config
     assert run_images(config, load_images("digits"), tmp_path / "out", n_images=12, n_heldout=8).empty
     assert "No Frechet distance" in caplog.text
     assert (tmp_path / "out" / "losses.csv").is_file() and not (tmp_path / "out" / "scores.csv").exists()
-    with pytest.raises(ValueError, match="studies need scores"):
+    with pytest.raises(ValueError, match="needs scores"):
         run_images(config, load_images("digits"), tmp_path / "out", run_studies=["guidance"])
     with pytest.raises(FileNotFoundError, match="absent.pth"):
         run_images(config, load_images("digits"), tmp_path / "out", weights_path=tmp_path / "absent.pth")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sccountsdiff.benchmark.images import train
-from sccountsdiff.benchmark.images.training import Saver, StepBatches
+from sccountsdiff.benchmark.images.training import History, Saver, StepBatches
 
 
 def assert_same_weights(one, other):
@@ -74,13 +74,17 @@ def test_evaluation_sees_the_averaged_weights(tiny_config, digits, tmp_path):
 
 def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path):
     saved = []
-    trainer = SimpleNamespace(
-        global_step=0, max_steps=7, save_checkpoint=lambda path: saved.append(trainer.global_step)
-    )
-    saver = Saver(tmp_path / "last.ckpt", every=3)
+
+    def save(path):
+        saved.append(trainer.global_step)
+        path.write_text(str(trainer.global_step))
+
+    trainer = SimpleNamespace(global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True)
+    saver = Saver(tmp_path / "last.ckpt", every=3, history=History(tmp_path / "history.csv"))
     for trainer.global_step in range(1, 8):
-        saver.on_train_batch_end(trainer, None, None, None, 0)
+        saver.on_train_batch_end(trainer, torch.nn.Linear(1, 1), None, None, 0)
     assert saved == [3, 6, 7]
+    assert (tmp_path / "last.ckpt").read_text() == "7" and (tmp_path / "previous.ckpt").read_text() == "6"
 
 
 def test_each_pass_shows_every_image_once_in_another_order():
