@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from sccountsdiff.benchmark.images import (
+    CONFIGS,
     cli,
     run,
     save_config,
@@ -40,12 +41,46 @@ def test_command_writes_tables_and_images(tiny_config, tmp_path, capsys, monkeyp
         (["--studies", "colour"], "Unknown studies: colour"),
         (["--dataset", "cifar10"], "needs a path"),
         (["--data", "somewhere"], "no file"),
+        (["--images", "-1"], "`--images` must be a whole number of at least 10, not -1"),
+        (["--steps", "0"], "`n_steps` must be"),
+        (["--evaluated", "3"], "`n_evaluated` must be"),
+        (["--batch-size", "-4"], "`batch_size` must be"),
+        (["--seed", "-1"], "`seed` must be"),
+        (["--workers", "-1"], "`n_workers` must be"),
+        (["--checkpoint-every", "0"], "`checkpoint_every` must be"),
+        (["--precision", "8"], "`--precision` must be"),
+        (["--devices", "0"], "`devices` must be"),
+        (["--devices", "one"], "`devices` must be"),
+        (["--recipe", "cifar10_table", "--studies", "guidance"], "leave out"),
+        (["--recipe", "cifar10_table", "--dataset", "digits"], "for cifar10, not for digits"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(arguments, message, tmp_path, capsys):
     assert main(["benchmark", "images", *arguments, "--output", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path, capsys, small_files):
+    output = ["--output", str(tmp_path / "out"), "--dry-run"]
+    assert main(["benchmark", "images", *output]) == 0
+    recipe = ["--recipe", "cifar10_attrition", "--data", str(small_files["cifar10"]), "--precision", "bf16-mixed"]
+    assert main(["benchmark", "images", *recipe, *output]) == 0
+    text = capsys.readouterr().out
+    assert "58.69 M" in text and "hours, 1 x A100" in text and "24 to train on and 12 held out" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_runs_by_its_name(tmp_path, capsys, monkeypatch, small_files, pooled):
+    monkeypatch.setattr(run, "load_inception", lambda path, *, download: pooled)
+    changes = {"channels": (8, 8), "layers_per_block": 1}
+    monkeypatch.setitem(CONFIGS, "celeba", dataclasses.replace(CONFIGS["celeba"], **changes))
+    flags = "--steps 1 --batch-size 4 --sampling-steps 2 --evaluated 10 --images 10".split()
+    arguments = ["--recipe", "celeba_60m", "--data", str(small_files["celeba"]), *flags, "--output", str(tmp_path)]
+    assert main(["benchmark", "images", *arguments]) == 0
+    assert pd.read_csv(tmp_path / "celeba_60m.csv")[["guidance", "attrition"]].to_numpy().tolist() == [[1.5, 0.005]]
+    assert "paper_frechet" in capsys.readouterr().out
 
 
 def test_flags_reach_the_study(capsys, monkeypatch):

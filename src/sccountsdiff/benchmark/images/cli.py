@@ -11,7 +11,7 @@ from sccountsdiff.benchmark.images.data import IMAGE_SETS
 from sccountsdiff.benchmark.images.generation import PRECISIONS
 from sccountsdiff.benchmark.images.run import REFERENCES
 from sccountsdiff.benchmark.images.studies import STUDIES
-from sccountsdiff.benchmark.images.training import default_device, local_devices
+from sccountsdiff.benchmark.images.training import check_options, default_device
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
@@ -82,13 +82,14 @@ def _run_images(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{named} is for {settings.dataset}, not for {dataset}.")
     if arguments.images is not None:
         whole_number("--images", arguments.images, least=LEAST_SCORED)
-    whole_number("--workers", arguments.workers, least=0)
     one_of("--precision", arguments.precision, tuple(PRECISIONS))
-    local_devices(arguments.accelerator, arguments.devices)
+    training = ("checkpoint_every", "devices", "strategy", "precision", "compile")
+    options = {name: getattr(arguments, name) for name in training} | {"n_workers": arguments.workers}
+    options |= {"accelerator": arguments.accelerator or default_device()}
+    check_options(options)
     splits = load_images(dataset, arguments.data, download=arguments.download)
-    names = ("download_weights", "resume", "dry_run", "checkpoint_every", "devices", "strategy", "precision", "compile")
-    options = {name: getattr(arguments, name) for name in names} | {"weights_path": arguments.weights}
-    options |= {"n_workers": arguments.workers, "accelerator": arguments.accelerator or default_device()}
+    options |= {name: getattr(arguments, name) for name in ("download_weights", "resume", "dry_run")}
+    options["weights_path"] = arguments.weights
     optional = {"n_images": arguments.images, "reference": arguments.reference}
     options |= {name: value for name, value in optional.items() if value is not None}
     if recipe:

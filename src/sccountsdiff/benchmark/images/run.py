@@ -23,7 +23,7 @@ from sccountsdiff.benchmark.images.planning import describe, plan
 from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.recipes import RECIPES, ImageRecipe
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
-from sccountsdiff.benchmark.images.training import default_device, local_devices, own_device, read_history, train
+from sccountsdiff.benchmark.images.training import check_options, default_device, own_device, read_history, train
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.files import check_can_write, replacing
 
@@ -52,7 +52,7 @@ class _Bench:
         precision = train_kwargs.setdefault("precision", "32-true")
         one_of("precision", precision, tuple(PRECISIONS))
         train_kwargs["accelerator"] = train_kwargs.get("accelerator") or default_device()
-        devices = local_devices(train_kwargs["accelerator"], train_kwargs.get("devices", "auto"))
+        devices = check_options(train_kwargs)
         existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.exists())
         check_can_write(existing / "probe")
         return cls(splits, reference, train_kwargs, devices)

@@ -340,6 +340,22 @@ def own_device(devices: Sequence[torch.device]) -> torch.device:
     return devices[int(os.environ.get("LOCAL_RANK", 0)) % len(devices)]
 
 
+def check_options(options: dict[str, Any]) -> list[torch.device]:
+    """Refuse options of :func:`train` that cannot be, and find its devices.
+
+    Examples
+    --------
+    >>> check_options({"n_workers": -1})
+    Traceback (most recent call last):
+    ...
+    ValueError: `n_workers` must be a whole number of at least 0, not -1.
+    """
+    for name, least in ("n_heldout", 1), ("n_workers", 0), ("checkpoint_every", 1), ("stop_at", 1):
+        if options.get(name) is not None:
+            whole_number(name, options[name], least)
+    return local_devices(options.get("accelerator"), options.get("devices", "auto"))
+
+
 def _resumable(checkpoint: Path, config: ImageConfig) -> tuple[Path, int] | None:
     """The newest whole checkpoint and its step; an error if it was made with other settings, ``None`` if there is none."""
     for path in (checkpoint, previous(checkpoint)):
@@ -426,12 +442,8 @@ def train(
     >>> sorted(path.name for path in Path("run").iterdir())
     ['config.yaml', 'history.csv', 'last.ckpt']
     """
-    for name, number, least in ("n_heldout", n_heldout, 1), ("n_workers", n_workers, 0):
-        whole_number(name, number, least)
-    for name, number in ("checkpoint_every", checkpoint_every), ("stop_at", stop_at):
-        if number is not None:
-            whole_number(name, number)
-    devices = local_devices(trainer_kwargs.get("accelerator"), trainer_kwargs.get("devices", "auto"))
+    numbers = {"n_heldout": n_heldout, "n_workers": n_workers, "checkpoint_every": checkpoint_every, "stop_at": stop_at}
+    devices = check_options(numbers | trainer_kwargs)
     output = Path(output)
     checkpoint = output / "last.ckpt"
     found = _resumable(checkpoint, config) if resume else None
