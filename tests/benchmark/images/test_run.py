@@ -147,6 +147,12 @@ class TestRecipes:
             run_recipe("cifar10", splits, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
+    def test_figures_need_no_scores(self, small_files, tmp_path, monkeypatch, scaled_down):
+        monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+        splits = load_images("cifar10", small_files["cifar10"])
+        run_recipe("cifar10_classes", splits, tmp_path / "out", n_heldout=4, changes=scaled_down)
+        assert (tmp_path / "out" / "cifar10_classes.png").is_file()
+
 
 def test_a_dry_run_checks_and_writes_nothing(tiny_config, digits, tmp_path, capsys):
     plans = run_images(tiny_config, digits, tmp_path / "out", dry_run=True)

@@ -66,16 +66,24 @@ class CelebA(CountImages):
     def __init__(self, folder: Path, attributes: pd.DataFrame, *, progress: bool = False):
         self.folder, self.files, self.names = folder, attributes.index, tuple(attributes.columns)
         self.attributes = torch.from_numpy(attributes.to_numpy(np.uint8, copy=True))
-        self.pixels = self._mapped(progress)
+        # Another list of images, or other sizes of their files, have another cache.
+        sizes = [(folder / name).stat().st_size for name in self.files]
+        self.cache = folder.resolve().parent / f"{FOLDER}_{SIZE}_{fingerprint(list(self.files), sizes)}.npy"
+        self.progress, self.pixels, self.is_prepared = progress, None, False
 
-    def _mapped(self, progress: bool) -> np.ndarray | None:
-        """All images as they are trained on, mapped from a file that is written if it is not there."""
+    def __getstate__(self) -> dict:
+        """What other processes get: they map the file themselves."""
+        return self.__dict__ | {"pixels": None, "is_prepared": False}
+
+    def prepare(self) -> None:
+        """Map all images, as they are trained on, from a file that is written if it is not there."""
+        if not self.is_prepared:
+            self.pixels, self.is_prepared = self._mapped(), True
+
+    def _mapped(self) -> np.ndarray | None:
         from tqdm.auto import tqdm
 
-        # Another list of images, or other sizes of their files, have another cache.
-        sizes = [(self.folder / name).stat().st_size for name in self.files]
-        cache = self.folder.resolve().parent / f"{FOLDER}_{SIZE}_{fingerprint(list(self.files), sizes)}.npy"
-        shape = (len(self), *self.shape)
+        cache, shape = self.cache, (len(self), *self.shape)
         if not cache.is_file():
             try:
                 check_can_write(cache)
@@ -85,7 +93,7 @@ class CelebA(CountImages):
             with replacing(cache) as beside, ThreadPoolExecutor() as pool:
                 pixels = np.lib.format.open_memmap(beside, mode="w+", dtype=np.uint8, shape=shape)
                 starts = range(0, len(self), BLOCK)
-                for start in tqdm(starts, "Reading CelebA", disable=not progress):
+                for start in tqdm(starts, "Reading CelebA", disable=not self.progress):
                     block = range(start, min(start + BLOCK, len(self)))
                     pixels[start : block.stop] = list(pool.map(self._read, block))
                 pixels.flush()
@@ -96,13 +104,14 @@ class CelebA(CountImages):
                 raise ValueError(f"it holds {pixels.dtype} of {pixels.shape} instead of uint8 of {shape}")
         except ValueError as error:
             set_aside(cache, error)
-            return self._mapped(progress)
+            return self._mapped()
         return pixels
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        self.prepare()
         pixels = self._read(index) if self.pixels is None else np.array(self.pixels[index])
         return torch.from_numpy(pixels), self.attributes[index]
 

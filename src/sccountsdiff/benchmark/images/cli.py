@@ -87,7 +87,7 @@ def _run_images(arguments: argparse.Namespace) -> None:
     options = {name: getattr(arguments, name) for name in training} | {"n_workers": arguments.workers}
     options |= {"accelerator": arguments.accelerator or default_device()}
     check_options(options)
-    splits = load_images(dataset, arguments.data, download=arguments.download)
+    splits = load_images(dataset, arguments.data, download=arguments.download and not arguments.dry_run)
     options |= {name: getattr(arguments, name) for name in ("download_weights", "resume", "dry_run")}
     options["weights_path"] = arguments.weights
     optional = {"n_images": arguments.images, "reference": arguments.reference}

@@ -199,6 +199,13 @@ OTHER_DIFFERENCES: dict[str, str] = {
     "network",
     "blocks, warm-up and dropout of the Fisher and Blackout models": "as in the settings files, which give them two blocks "
     "and less or no warm-up; `--studies schedules` compares schedules with all else equal",
+    "conditions left out": "for a fifth of the training images, as in the settings files and the paper's appendix, and for a "
+    "tenth in the smaller CelebA model; the paper's main text says a tenth",
+    "batch of the smaller CelebA model": "64 as in its settings file; the paper's text says 100",
+    "images to compare with": "held-out ones, as in the paper's code; `--reference train` takes the training images, as is "
+    "more common",
+    "conditions of drawn images": "all classes equally often, or the attributes of the first held-out faces; the paper's "
+    "code draws them from held-out images",
     "time": "shown to the network as 1000 t, not cut to a whole number: the schedules are continuous",
     "steps of the Blackout schedule": "999 instead of 1,000: as many as fit between its 1,000 time points",
     "moving average": "after each optimiser step, and quicker in the first steps; the paper's code averages before the step",

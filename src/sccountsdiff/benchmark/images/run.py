@@ -31,6 +31,7 @@ logger = logging.getLogger("sccountsdiff")
 
 MAIN_TRIALS = (studies.Trial(0.0), studies.Trial(1.0), studies.Trial(2.0))
 REFERENCES = ("train", "heldout")
+NO_JUDGE = "nothing (there are no weights of Inception)"
 
 
 @dataclasses.dataclass
@@ -159,7 +160,7 @@ def run_images(
     if features is None and not trains_classifier:
         inception = _inception(weights_path, download_weights and not dry_run, needed=bool(run_studies))
     if dry_run:
-        judge = "a classifier of the images" if trains_classifier else "Inception" if inception else "nothing"
+        judge = "a classifier of the images" if trains_classifier else "Inception" if inception else NO_JUDGE
         print(_found(splits, bench, "the network passed" if features is not None else judge))
         return _plans({config.dataset: (config, [(trial, n_images) for trial in trials])}, bench)
     classifier = None
@@ -225,7 +226,7 @@ def run_recipe(
     output
         Folder.
     features, weights_path, download_weights
-        As in :func:`run_images`; without weights or another network there is no table, which is an error here.
+        As in :func:`run_images`; a table without weights or another network is an error.
     reference
         ``"train"`` or ``"heldout"``: the images that drawn ones are compared with. The paper's code takes held-out ones.
     n_images
@@ -262,9 +263,10 @@ def run_recipe(
     bench = _Bench.check(splits, output, least, reference, train_kwargs)
     judge = "the network passed"
     if features is None:
-        features, judge = _inception(weights_path, download_weights and not dry_run, needed=not dry_run), "Inception"
+        needed = bool(recipe.rows) and not dry_run
+        features, judge = _inception(weights_path, download_weights and not dry_run, needed=needed), "Inception"
     if dry_run:
-        print(_found(splits, bench, judge if features is not None else "nothing"))
+        print(_found(splits, bench, judge if features is not None else NO_JUDGE))
         rows = {n: [(row.trial, n_images or row.n_images) for row in recipe.rows if row.config == n] for n in settings}
         return _plans({n: (config, rows[n]) for n, config in settings.items()}, bench)
     bench.judge_by(features, None, output / "reference")

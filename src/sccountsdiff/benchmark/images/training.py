@@ -449,6 +449,8 @@ def train(
     found = _resumable(checkpoint, config) if resume else None
     if found is not None and found[1] >= config.n_steps:
         return load_model(found[0], own_device(devices))
+    for part in (splits.train, splits.heldout):
+        part.prepare()
     output.mkdir(parents=True, exist_ok=True)
     if found is None:
         for old in (checkpoint, previous(checkpoint), output / "history.csv"):
