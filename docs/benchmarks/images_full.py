@@ -1,6 +1,6 @@
 """The paper's full-size network on CIFAR-10 for some steps, interrupted once: training, average, drawing and scores.
 
-    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 60
+    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 20
     python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --output docs/benchmarks/results/images_full
 
 The first command ends in the middle, the second goes on from its checkpoint. Without ``--weights`` the Frechet distance is
@@ -68,13 +68,13 @@ def main() -> None:
     add("--work", required=True, help="folder of the training")
     add("--config", default="cifar10_cosine")
     add("--weights", help="weights of Inception (default: random ones)")
-    add("--steps", type=int, default=120)
+    add("--steps", type=int, default=40)
     add("--stop-at", type=int, help="end here, as an interruption would")
     add("--batch-size", type=int, default=2)
-    add("--evaluate-every", type=int, default=30)
-    add("--sampling-steps", type=int, default=8)
+    add("--evaluate-every", type=int, default=20)
+    add("--sampling-steps", type=int, default=4)
     add("--images", type=int, default=10, help="images of each score")
-    add("--real", type=int, default=100, help="real images that they are compared with")
+    add("--real", type=int, default=40, help="real images that they are compared with")
     add("--output", help="names of the tables, without suffix")
     add("--figure", help="PNG with the curves of training")
     arguments = parser.parse_args()
@@ -95,8 +95,8 @@ def main() -> None:
     evaluator = ImageEvaluator(network, real, batch_size=10, cache=work / "reference")
     evaluate = evaluation(real, config.n_evaluated, evaluator, work)
     started, resumed_at = time.process_time(), 0
-    if (work / "history.csv").is_file():
-        resumed_at = int(pd.read_csv(work / "history.csv")["step"].max())
+    if (work / "last.ckpt").is_file():
+        resumed_at = torch.load(work / "last.ckpt", weights_only=True, mmap=True)["global_step"]
     options = {"evaluate": evaluate, "n_heldout": 20, "stop_at": arguments.stop_at, "resume": True, "progress": True}
     model = train(config, splits, work, **options)
     seconds = time.process_time() - started

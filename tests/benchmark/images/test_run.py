@@ -175,6 +175,13 @@ def test_mistakes_are_named_before_any_work(tiny_config, digits, tmp_path, optio
     assert not (tmp_path / "out").exists()
 
 
+def test_a_batch_that_devices_cannot_share_is_named_before_any_work(tiny_config, digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(ValueError, match="`batch_size` 16 cannot be shared evenly by 3 `devices`"):
+        run_images(tiny_config, digits, tmp_path / "out", accelerator="cuda", devices="0,1,3")
+    assert not (tmp_path / "out").exists()
+
+
 def test_images_are_compared_with_those_that_were_asked_for(tiny_config, digits, tmp_path, monkeypatch, pooled):
     real = []
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ from torch import nn
 from sccountsdiff.benchmark.images import studies
 from sccountsdiff.benchmark.images.config import LEAST_SCORED, ImageConfig
 from sccountsdiff.benchmark.images.data import IMAGE_SETS, CountImages, Splits, first_images
-from sccountsdiff.benchmark.images.features import Classifier, load_inception, train_classifier
+from sccountsdiff.benchmark.images.features import load_inception, train_classifier
 from sccountsdiff.benchmark.images.generation import PRECISIONS
 from sccountsdiff.benchmark.images.model import heldout_losses
 from sccountsdiff.benchmark.images.planning import describe, plan
@@ -31,6 +31,9 @@ logger = logging.getLogger("sccountsdiff")
 
 MAIN_TRIALS = (studies.Trial(0.0), studies.Trial(1.0), studies.Trial(2.0))
 REFERENCES = ("train", "heldout")
+DRAWING = {"precision": "32-true", "compile": False, "progress": False}
+"""Options of training that hold for drawing as well, and their defaults."""
+
 NO_JUDGE = "nothing (there are no weights of Inception)"
 
 
@@ -43,10 +46,17 @@ class _Bench:
     train_kwargs: dict[str, Any]
     devices: list[torch.device]
     evaluator: ImageEvaluator | None = None
-    classifier: Classifier | None = None
 
     @classmethod
-    def check(cls, splits: Splits, output: Path, n_images: int, reference: str, train_kwargs: dict[str, Any]) -> _Bench:
+    def check(
+        cls,
+        configs: Iterable[ImageConfig],
+        splits: Splits,
+        output: Path,
+        n_images: int,
+        reference: str,
+        train_kwargs: dict[str, Any],
+    ) -> _Bench:
         """Refuse what cannot work, before any work."""
         whole_number("n_images", n_images, least=LEAST_SCORED)
         one_of("reference", reference, REFERENCES)
@@ -54,6 +64,12 @@ class _Bench:
         one_of("precision", precision, tuple(PRECISIONS))
         train_kwargs["accelerator"] = train_kwargs.get("accelerator") or default_device()
         devices = check_options(train_kwargs)
+        for config in configs:
+            if config.batch_size % len(devices):
+                n = len(devices)
+                raise ValueError(
+                    f"`batch_size` {config.batch_size} cannot be shared evenly by {n} `devices`: change either."
+                )
         existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.exists())
         check_can_write(existing / "probe")
         return cls(splits, reference, train_kwargs, devices)
@@ -68,9 +84,8 @@ class _Bench:
         """How to draw images: like the training."""
         return {name: self.train_kwargs.get(name, default) for name, default in DRAWING.items()}
 
-    def judge_by(self, features: nn.Module | None, classifier: Classifier | None, cache: Path) -> None:
+    def judge_by(self, features: nn.Module | None, cache: Path) -> None:
         """Score in the features of this network."""
-        self.classifier = classifier
         if features is not None:
             self.evaluator = ImageEvaluator(features, self.real, device=own_device(self.devices), cache=cache)
 
@@ -78,9 +93,6 @@ class _Bench:
         """Train a model with scores on the way."""
         evaluate = studies.evaluation(self.real, config.n_evaluated, self.evaluator, folder, **self.drawing)
         return train(config, self.splits, folder, evaluate=evaluate, **options, **self.train_kwargs)
-
-
-DRAWING = {"precision": "32-true", "compile": False, "progress": False}
 
 
 def run_images(
@@ -153,7 +165,7 @@ def run_images(
         raise ValueError(f"Unknown studies: {', '.join(sorted(unknown))}. Known: {', '.join(studies.STUDIES)}.")
     if not config.conditional and set(run_studies) - {"attrition"}:
         raise ValueError("The studies of guidance and schedules begin with settings that have conditions.")
-    bench = _Bench.check(splits, output, n_images, reference, train_kwargs)
+    bench = _Bench.check([config], splits, output, n_images, reference, train_kwargs)
     trials = MAIN_TRIALS if config.conditional else (studies.Trial(None),)
     trains_classifier = config.dataset in IMAGE_SETS and IMAGE_SETS[config.dataset].trains_classifier
     inception = None
@@ -166,7 +178,7 @@ def run_images(
     classifier = None
     if features is None and trains_classifier:
         features = classifier = train_classifier(splits.train, seed=config.seed, device=own_device(bench.devices))
-    bench.judge_by(features if features is not None else inception, classifier, output / "reference")
+    bench.judge_by(features if features is not None else inception, output / "reference")
     evaluator = bench.evaluator
     model = bench.train(config, output, resume=resume)
     drawn = {"n_images": n_images, "classifier": classifier, "seed": config.seed, **bench.drawing}
@@ -260,7 +272,7 @@ def run_recipe(
     recipe, output = RECIPES[name], Path(output)
     settings = recipe.settings(**changes or {})
     least = n_images if n_images is not None else min((row.n_images for row in recipe.rows), default=LEAST_SCORED)
-    bench = _Bench.check(splits, output, least, reference, train_kwargs)
+    bench = _Bench.check(settings.values(), splits, output, least, reference, train_kwargs)
     judge = "the network passed"
     if features is None:
         needed = bool(recipe.rows) and not dry_run
@@ -269,7 +281,7 @@ def run_recipe(
         print(_found(splits, bench, judge if features is not None else NO_JUDGE))
         rows = {n: [(row.trial, n_images or row.n_images) for row in recipe.rows if row.config == n] for n in settings}
         return _plans({n: (config, rows[n]) for n, config in settings.items()}, bench)
-    bench.judge_by(features, None, output / "reference")
+    bench.judge_by(features, output / "reference")
     models, folders = {}, {}
     for config_name, config in settings.items():
         # Recipes that change the training, such as its length, do not share models with others.
