@@ -1,13 +1,14 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
 They are written to ``docs/_generated``, and pages include them: a card for each imputation method, the tables of the saved
-comparisons, and the overview of all methods (a figure and a table). Single numbers and statements are in ``values.py``.
+comparisons, the overview of all methods (a figure and a table), and the recipes of images. Single numbers and statements are in ``values.py``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import image_recipes
 import overview
 import pandas as pd
 import tiers
@@ -146,6 +147,7 @@ def write(app=None) -> None:
     folder.mkdir(exist_ok=True)
     texts = {f"methods_{group}.md": cards(group) for group in ("naive", "specialised", "generative")}
     texts |= {"denoising.md": denoising(), "comparison_overview.md": overview.table()}
+    texts |= {"image_recipes.md": image_recipes.recipes(), "image_differences.md": image_recipes.differences()}
     texts |= {f"{name}.md": heldout(name) for name in HELDOUT_TABLES}
     for name in COMPARISONS:
         texts |= {f"comparison_{name}.md": comparison(name), f"costs_{name}.md": costs(name)}

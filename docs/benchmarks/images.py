@@ -1,7 +1,8 @@
-"""A short training on CIFAR-10 with an interruption, and two steps of each full-size image model.
+"""A short training on CIFAR-10 with an interruption, two steps of each full-size model, and what each one will take.
 
     python docs/benchmarks/images.py cifar10 --data cifar10_sample.npz --steps 120 --output images_cifar10.csv
     python docs/benchmarks/images.py full-size --output images_full_size.csv
+    python docs/benchmarks/images.py plans --output images_plans.csv
 
 ``cifar10_sample.npz`` holds some images of CIFAR-10: 4,000 to train on and 1,000 held out.
 """
@@ -20,11 +21,14 @@ import torch
 
 from sccountsdiff.benchmark.images import (
     CONFIGS,
+    CountImages,
+    ImageConfig,
     ImageDiffusion,
     generate,
     heldout_losses,
     load_config,
     load_images,
+    plan,
     save_grid,
     train,
 )
@@ -60,25 +64,43 @@ def cifar10(arguments: argparse.Namespace) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def full_size(arguments: argparse.Namespace) -> pd.DataFrame:
-    """Build every full-size model and make optimiser steps on random images.
+class FullSize(CountImages):
+    """The shape and the names of an image set, without its images."""
 
-    Two of them: the last layer starts at zero, so that only the second one reaches what lies before it.
-    """
+    def __init__(self, dataset: str):
+        self.shape, self.max_count, self.multi_label = (3, SIZES[dataset], SIZES[dataset]), 255, dataset == "celeba"
+        self.names = tuple(map(str, range(40 if self.multi_label else 10)))
+
+
+def plans(arguments: argparse.Namespace) -> pd.DataFrame:
+    """What the training of each full-size model will take in mixed precision, with its evaluations."""
     rows = []
-    for name, config in CONFIGS.items():
-        if config.dataset not in SIZES or name.endswith("_small"):
-            continue
-        size = SIZES[config.dataset]
-        many = config.dataset == "celeba"
-        config = dataclasses.replace(config, n_warmup_steps=0)
+    for name, config in full_size_configs().items():
+        what = plan(config, FullSize(config.dataset), precision="bf16-mixed")
+        rows.append(
+            {"settings": name} | what | {f"hours_{device}": hours for device, hours in what.pop("hours").items()}
+        )
+    return pd.DataFrame(rows).drop(columns=["draw_pflops", "hours"], errors="ignore")
+
+
+def full_size_configs() -> dict[str, ImageConfig]:
+    """Settings of the paper's models."""
+    return {name: config for name, config in CONFIGS.items() if config.dataset in SIZES and not name.endswith("_small")}
+
+
+def full_size(arguments: argparse.Namespace) -> pd.DataFrame:
+    """Build every full-size model and make two optimiser steps on random images, which move all weights."""
+    rows = []
+    for name, config in full_size_configs().items():
+        data, config = FullSize(config.dataset), dataclasses.replace(config, n_warmup_steps=0)
         torch.manual_seed(0)
-        names = tuple(map(str, range(40 if many else 10)))
-        moments = torch.full((3, size, size), 120.0), torch.full((3, size, size), 4000.0)
-        model = ImageDiffusion(config, *moments, 255, names, many)
+        moments = torch.full(data.shape, 120.0), torch.full(data.shape, 4000.0)
+        model = ImageDiffusion(config, *moments, data.max_count, data.names, data.multi_label)
         optimizer = model.configure_optimizers()["optimizer"]
-        images = torch.randint(0, 256, (arguments.batch_size, 3, size, size)).float()
-        conditions = torch.randint(0, 2, (len(images), 40)) if many else torch.randint(0, 10, (len(images),))
+        images = torch.randint(0, 256, (arguments.batch_size, *data.shape)).float()
+        conditions = (
+            torch.randint(0, 2, (len(images), 40)) if data.multi_label else torch.randint(0, 10, (len(images),))
+        )
         before = [p.detach().clone() for p in model.parameters()]
         started = time.process_time()
         for _ in range(2):
@@ -109,7 +131,9 @@ def main() -> None:
     full = kinds.add_parser("full-size")
     full.add_argument("--batch-size", type=int, default=1)
     full.set_defaults(run=full_size)
-    for kind in (short, full):
+    costs = kinds.add_parser("plans")
+    costs.set_defaults(run=plans)
+    for kind in (short, full, costs):
         kind.add_argument("--output", required=True, help="CSV to write")
     arguments = parser.parse_args()
     table = arguments.run(arguments)

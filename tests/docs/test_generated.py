@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sccountsdiff.benchmark.images import difference_table, recipe_table
+from sccountsdiff.benchmark.images.recipes import OTHER_DIFFERENCES
 from sccountsdiff.benchmark.simulated import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.study import SETTINGS
 
@@ -17,6 +19,7 @@ RESULTS = DOCS / "benchmarks" / "results"
 sys.path.append(str(DOCS / "_ext"))
 
 import generated  # noqa: E402
+import image_recipes  # noqa: E402
 import overview  # noqa: E402
 import statements  # noqa: E402
 import tiers  # noqa: E402
@@ -172,6 +175,24 @@ def test_generated_tables_have_all_methods(name):
     text = generated.comparison(name)
     assert all(f"| {method}" in text for method in methods)
     assert "`scgpt_pretrained` failed" in generated.costs(name)
+
+
+class TestImageRecipes:
+    def test_every_row_has_its_settings_and_the_paper_s_values(self):
+        lines = [line for line in image_recipes.recipes().splitlines() if line.startswith("| `")]
+        assert len(lines) == len(recipe_table()) and len({line.count("|") for line in lines}) == 1
+        cells = [cell.strip() for cell in lines[0].strip("|").split("|")]
+        assert cells == [
+            "`cifar10_table`", "Table 1", "`cifar10_blackout`", "uncond", "0", "50,000", "2", "256", "300,000", "5.73",
+            "9.12 ± 0.05",
+        ]  # fmt: skip
+        (best,) = (line for line in lines if "`celeba_60m`" in line)
+        assert all(part in best for part in ("| 1.5 | 0.005 | 50,000 | 4 | 100 | 1,000,000 | 4.948 | – |",))
+
+    def test_every_difference_has_a_reason(self):
+        lines = image_recipes.differences().splitlines()[2:]
+        assert len(lines) == len(difference_table()) + len(OTHER_DIFFERENCES)
+        assert all(len(line.strip("| ").split(" | ")[-1]) > 3 for line in lines)
 
 
 class TestTiers:

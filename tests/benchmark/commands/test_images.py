@@ -10,7 +10,7 @@ pytest.importorskip("PIL", reason="the images extra is not installed")
 pytest.importorskip("torchmetrics", reason="the images extra is not installed")
 
 from sccountsdiff.benchmark.commands import images
-from sccountsdiff.benchmark.images import load_config, run, save_config, studies, train_classifier
+from sccountsdiff.benchmark.images import config, load_config, run, save_config, studies, train_classifier
 from sccountsdiff.benchmark.images.data import IMAGE_SETS
 from sccountsdiff.cli import main
 from sccountsdiff.diffusion.schedules import SCHEDULES
@@ -30,7 +30,7 @@ def test_command_writes_tables_and_images(tiny_config, tmp_path, capsys, monkeyp
     assert main(["benchmark", "images", *arguments, "--accelerator", "cpu", "--studies", "attrition"]) == 0
     assert {path.name for path in output.iterdir()} == {
         "attrition.csv", "attrition.png", "classes.png", "config.yaml", "history.csv", "history.png", "last.ckpt",
-        "losses.csv", "scores.csv", "step_0000000.png", "step_0000002.png",
+        "losses.csv", "scores.csv", "step_0000000.png", "step_0000002.png", "drawn", "reference",
     }  # fmt: skip
     scores = pd.read_csv(output / "scores.csv")
     assert scores["guidance"].tolist() == [0, 1, 2] and scores["agreement"].between(0, 1).all()
@@ -45,11 +45,25 @@ def test_command_writes_tables_and_images(tiny_config, tmp_path, capsys, monkeyp
         (["--studies", "colour"], "Unknown studies: colour"),
         (["--dataset", "cifar10"], "needs a path"),
         (["--data", "somewhere"], "no file"),
+        (["--images", "-1"], "argument --images: must be a whole number of at least 10, not -1"),
+        (["--steps", "0"], "argument --steps: must be"),
+        (["--evaluated", "3"], "`n_evaluated` must be"),
+        (["--batch-size", "-4"], "argument --batch-size: must be"),
+        (["--seed", "-1"], "argument --seed: must be"),
+        (["--workers", "-1"], "argument --workers: must be"),
+        (["--checkpoint-every", "0"], "argument --checkpoint-every: must be"),
+        (["--precision", "8"], "`--precision` must be"),
+        (["--devices", "0"], "`devices` must be"),
+        (["--devices", "one"], "`devices` must be"),
+        (["--recipe", "none"], "`--recipe` must be"),
+        (["--recipe", "cifar10_table", "--studies", "guidance"], "leave out"),
+        (["--recipe", "cifar10_table", "--dataset", "digits"], "for cifar10, not for digits"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(arguments, message, tmp_path, capsys):
     assert main(["benchmark", "images", *arguments, "--output", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -69,3 +83,4 @@ def test_sets_and_schedules_are_those_that_are_registered(capsys):
         error = capsys.readouterr().err
         assert all(name in error for name in names)
     assert sorted(images.STUDIES) == sorted(studies.STUDIES)
+    assert (images.LEAST_SCORED, images.REFERENCES) == (config.LEAST_SCORED, run.REFERENCES)

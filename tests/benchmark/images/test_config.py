@@ -25,14 +25,23 @@ def test_mistakes_in_settings_are_named(tmp_path):
         load_config("digit")
     with pytest.raises(KeyError, match="schedule"):
         load_config("digits", schedule="linear")
-    with pytest.raises(ValueError, match="`n_steps` must be at least 1"):
-        load_config("digits", n_steps=0)
-    with pytest.raises(ValueError, match="p_uncond"):
-        load_config("digits", p_uncond=1.5)
 
 
-def test_paper_s_settings():
-    cosine, fisher, blackout = (CONFIGS[f"cifar10_{name}"] for name in ("cosine", "fisher", "blackout"))
-    assert dataclasses.replace(cosine, schedule="fisher") == fisher
-    assert not blackout.conditional and blackout.schedule == "blackout"
-    assert CONFIGS["celeba"].batch_size == 100 and CONFIGS["celeba"].n_steps == 1_300_000
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_steps", 0), ("batch_size", -1), ("n_evaluated", 9), ("n_warmup_steps", -1), ("seed", -1), ("lr", 0.0),
+        ("clip", float("nan")), ("p_uncond", 1.5), ("dropout", -0.1), ("channels", ()), ("channels", (8, 0)),
+        ("inputs", "raw"), ("layers_per_block", 1.5),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_are_named(name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must"):
+        load_config("digits", **{name: value})
+
+
+def test_unconditional_settings_differ_in_nothing_but_condition_and_length():
+    for name, other in ("cifar10_unconditional", "cifar10_cosine"), ("cifar10_fisher_unconditional", "cifar10_fisher"):
+        alone = CONFIGS[name]
+        assert not alone.conditional and alone.n_steps == 300_000
+        assert dataclasses.replace(alone, conditional=True, n_steps=1_000_000) == CONFIGS[other]

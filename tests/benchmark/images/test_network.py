@@ -1,7 +1,9 @@
 """The denoiser starts as the best linear guess, stays within bounds, and has the paper's size."""
 
+import diffusers
 import pytest
 import torch
+from torch import nn
 
 from sccountsdiff.benchmark.images import CONFIGS, ImageDenoiser, ImageDiffusion, load_config
 from sccountsdiff.benchmark.images.network import IMAGE_HEADS, ShareHead, linear_guess
@@ -72,26 +74,65 @@ def test_input_is_standardised_with_the_survival_probability():
         assert seen[-1].var().item() == pytest.approx(variance / (variance + 1), rel=0.05)
 
 
+AUTHORS_UNET = {"block_out_channels": (128, 256, 256, 256), "dropout": 0.1}
+"""What the paper's code passes to diffusers for all models; the rest are diffusers' defaults."""
+
+
 @pytest.mark.parametrize(
-    ("name", "size", "millions", "attention"),
+    ("name", "size", "blocks", "millions"),
     [
-        ("cifar10_cosine", 32, 35.7, 1),
-        ("cifar10_fisher", 32, 35.7, 1),
-        ("cifar10_unconditional", 32, 35.7, 1),
-        ("cifar10_blackout", 32, 35.7, 1),
-        ("cifar10_deep", 32, 58.7, 1),
-        ("celeba_30m", 64, 36.0, 2),
-        ("celeba", 64, 59.0, 2),
+        ("cifar10_cosine", 32, 4, None),
+        ("cifar10_unconditional", 32, 4, None),
+        ("cifar10_fisher", 32, 2, None),
+        ("cifar10_fisher_unconditional", 32, 2, None),
+        ("cifar10_blackout", 32, 2, None),
+        ("celeba", 64, 4, 60),  # the paper's "60M"
+        ("celeba_30m", 64, 2, None),  # "30M" in the paper: its code has 36
+        ("celeba_30m_fisher", 64, 2, None),
     ],
 )
-def test_full_size_networks_have_the_paper_s_size_and_attend_at_16(name, size, millions, attention):
+def test_full_size_networks_are_the_authors(name, size, blocks, millions):
+    attends = [size // 2**level == 16 for level in range(4)]
+    config, is_celeba = CONFIGS[name], "celeba" in name
     with torch.device("meta"):
         moments = torch.ones(3, size, size), torch.ones(3, size, size)
-        names = tuple(map(str, range(40 if "celeba" in name else 10)))
-        model = ImageDiffusion(CONFIGS[name], *moments, 255, names, "celeba" in name)
-    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.1)
-    blocks = [type(block).__name__ for block in model.network.unet.down_blocks]
-    assert [block.startswith("Attn") for block in blocks] == [level == attention for level in range(4)]
+        names = tuple(map(str, range(40 if is_celeba else 10)))
+        model = ImageDiffusion(config, *moments, 255, names, is_celeba)
+        theirs = diffusers.UNet2DModel(
+            **AUTHORS_UNET,
+            layers_per_block=blocks,
+            class_embed_type="identity" if config.conditional else None,
+            down_block_types=["AttnDownBlock2D" if attend else "DownBlock2D" for attend in attends],
+            up_block_types=["AttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
+        )
+        embedder = nn.Embedding(10, 512)
+        if is_celeba:
+            embedder = nn.Sequential(nn.Linear(40, 512), nn.SiLU(), nn.Linear(512, 512))
+    shapes = lambda module: {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    assert shapes(model.network.unet) == shapes(theirs)
+    settings = (
+        "norm_num_groups",
+        "attention_head_dim",
+        "norm_eps",
+        "act_fn",
+        "time_embedding_type",
+        "downsample_padding",
+    )
+    assert all(model.network.unet.config[key] == theirs.config[key] for key in settings)
+    n_theirs = sum(p.numel() for p in theirs.parameters())
+    n_theirs += sum(p.numel() for p in embedder.parameters()) if config.conditional else 0
+    n_ours = sum(p.numel() for p in model.parameters())
+    assert n_ours == n_theirs and (millions is None or n_ours / 1e6 == pytest.approx(millions, rel=0.1))
+
+
+def test_paper_s_input_is_scaled_by_the_range_of_a_pixel():
+    network = make("softplus", inputs="range")
+    seen = []
+    network.unet.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    t = torch.tensor([0.0, 0.5, 1.0])
+    network(torch.full((3, 1, 8, 8), 4.0), t, torch.zeros(3), torch.zeros(3, dtype=torch.bool))
+    expected = (4 - Cosine().survival(t).float() * 8) / 16
+    torch.testing.assert_close(seen[0][:, 0, 0, 0], expected)
 
 
 def test_wrong_sizes_and_heads_are_named():

@@ -72,3 +72,47 @@ def test_real_digits_are_closer_than_noise_and_score_higher(digits, classifier):
     shuffled = first_images(digits.heldout, 297)[0].flatten(1)[:, torch.randperm(64)].reshape(-1, 1, 8, 8)
     noisy = evaluator.score(shuffled)
     assert real["frechet"] < 0.1 * noisy["frechet"] and real["inception_score"] > noisy["inception_score"]
+
+
+class Counting(torch.nn.Module):
+    """Pixels as features; remembers how many images went through."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.seen = 0
+
+    def forward(self, images):
+        self.seen += len(images)
+        return images.flatten(1).float() * self.scale
+
+
+def test_real_images_are_looked_at_when_the_first_score_is_asked_for():
+    network = Counting()
+    evaluator = ImageEvaluator(network, noise(0))
+    assert network.seen == 0  # processes that only help to train never ask
+    evaluator.score(noise(1).images)
+    after = network.seen
+    evaluator.score(noise(1).images)
+    assert after == 1 + 300 + 300 and network.seen == after + 300
+
+
+def test_moments_of_real_images_are_kept_by_content(tmp_path, caplog):
+    drawn = noise(1).images
+    network = Counting()
+    expected = ImageEvaluator(network, noise(0), cache=tmp_path).score(drawn)
+    (file,) = tmp_path.iterdir()
+    network.seen = 0
+    assert ImageEvaluator(network, noise(0), cache=tmp_path).score(drawn) == expected
+    assert network.seen == 1 + 300  # drawn ones alone
+    # Other images, and other weights, have other moments.
+    assert ImageEvaluator(network, noise(2), cache=tmp_path).score(drawn) != expected
+    torch.nn.init.constant_(network.scale, 2.0)
+    assert ImageEvaluator(network, noise(0), cache=tmp_path).score(drawn)["frechet"] == pytest.approx(
+        4 * expected["frechet"]
+    )
+    assert len(list(tmp_path.iterdir())) == 3
+    torch.nn.init.constant_(network.scale, 1.0)
+    file.write_bytes(file.read_bytes()[:100])
+    assert ImageEvaluator(network, noise(0), cache=tmp_path).score(drawn) == pytest.approx(expected)
+    assert "set aside" in caplog.text and file.is_file()

@@ -27,7 +27,7 @@ def test_sweeps_vary_one_thing_and_draw_what_they_say(tiny_run, evaluator, digit
     assert guided["guidance"].tolist() == list(studies.GUIDANCES) and set(guided["attrition"]) == {0.01}
     thinned = studies.attrition(model, evaluator, digits.train, **options)
     assert thinned["attrition"].tolist() == list(studies.ATTRITIONS) and set(thinned["guidance"]) == {1.0}
-    assert [trial.guidance for trial, _ in drawn[:7]] == list(studies.GUIDANCES)
+    assert [trial.guidance for trial, _ in drawn[:8]] == list(studies.GUIDANCES) and max(studies.GUIDANCES) == 5
     scores = [evaluator.score(images)["frechet"] for _, images in drawn]
     assert [*guided["frechet"], *thinned["frechet"]] == pytest.approx(scores)
 
@@ -46,6 +46,12 @@ def test_schedules_are_trained_apart_and_compared_alike(tiny_config, evaluator, 
         assert (folder / "step_0000002.png").is_file()
     assert (tmp_path / "schedules.png").stat().st_size > 1000
     assert len(pd.read_csv(tmp_path / "schedules.csv")) == 9
+
+
+def test_a_model_with_conditions_does_not_pass_for_one_without(tiny_run, evaluator, digits):
+    _, model = tiny_run
+    with pytest.raises(ValueError, match="trained with conditions"):
+        studies.compare(model, studies.TABLE, evaluator, digits.train, n_images=20, n_steps=2)
 
 
 def test_class_grid_asks_for_a_row_of_each_class(told, tmp_path):

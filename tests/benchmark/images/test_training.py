@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff.benchmark.images import train
-from sccountsdiff.benchmark.images.training import Saver, StepBatches
+from sccountsdiff.benchmark.images import ImageDiffusion, train
+from sccountsdiff.benchmark.images.training import History, Saver, StepBatches, local_devices, own_device, read_history
 
 
 def assert_same_weights(one, other):
@@ -74,13 +74,17 @@ def test_evaluation_sees_the_averaged_weights(tiny_config, digits, tmp_path):
 
 def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path):
     saved = []
-    trainer = SimpleNamespace(
-        global_step=0, max_steps=7, save_checkpoint=lambda path: saved.append(trainer.global_step)
-    )
-    saver = Saver(tmp_path / "last.ckpt", every=3)
+
+    def save(path):
+        saved.append(trainer.global_step)
+        path.write_text(str(trainer.global_step))
+
+    trainer = SimpleNamespace(global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True)
+    saver = Saver(tmp_path / "last.ckpt", every=3, history=History(tmp_path / "history.csv"))
     for trainer.global_step in range(1, 8):
-        saver.on_train_batch_end(trainer, None, None, None, 0)
+        saver.on_train_batch_end(trainer, torch.nn.Linear(1, 1), None, None, 0)
     assert saved == [3, 6, 7]
+    assert (tmp_path / "last.ckpt").read_text() == "7" and (tmp_path / "previous.ckpt").read_text() == "6"
 
 
 def test_each_pass_shows_every_image_once_in_another_order():
@@ -101,3 +105,137 @@ def test_processes_share_each_batch():
     assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
     with pytest.raises(ValueError, match="shared evenly"):
         StepBatches(10, 4, 5, 1, world_size=3)
+
+
+def break_loss_at(monkeypatch, step, value=float("nan")):
+    whole = ImageDiffusion.training_step
+
+    def training_step(self, batch, batch_idx):
+        loss = whole(self, batch, batch_idx)
+        return loss * value if self.global_step + 1 == step else loss
+
+    monkeypatch.setattr(ImageDiffusion, "training_step", training_step)
+
+
+def test_a_loss_that_is_no_number_stops_training_and_leaves_the_last_checkpoint(
+    tiny_config, digits, tiny_run, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        break_loss_at(patch, step=5)
+        with pytest.raises(ValueError, match="loss of step 5 is nan"):
+            train(tiny_config, digits, tmp_path, n_heldout=32)
+    kept = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert kept["global_step"] == 4
+    assert all(value.isfinite().all() for value in kept["current_model_state"].values())
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    trainer = SimpleNamespace(global_step=3, max_steps=3, save_checkpoint=lambda path: pytest.fail("saved"))
+    layer = torch.nn.Linear(2, 2)
+    torch.nn.init.constant_(layer.weight, float("inf"))
+    with pytest.raises(ValueError, match="not finite after step 3"):
+        Saver(tmp_path / "last.ckpt", 3, History(tmp_path / "h.csv")).on_train_batch_end(trainer, layer, None, None, 0)
+
+
+@pytest.mark.parametrize("size", [0, 100, 20_000])
+def test_a_truncated_checkpoint_is_set_aside_and_training_goes_on_from_the_one_before(
+    tiny_config, digits, tiny_run, tmp_path, caplog, size
+):
+    train(tiny_config, digits, tmp_path, n_heldout=32, stop_at=4)
+    last = tmp_path / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:size])
+    resumed = train(tiny_config, digits, tmp_path, n_heldout=32, resume=True)
+    assert "last.ckpt is damaged" in caplog.text and "previous.ckpt, at step 2" in caplog.text
+    assert (tmp_path / "last.broken.ckpt").stat().st_size == size
+    assert_same_weights(tiny_run[1], resumed)
+    history = [pd.read_csv(folder / "history.csv") for folder in (tiny_run[0], tmp_path)]
+    pd.testing.assert_frame_equal(*history)
+
+
+def test_without_a_whole_checkpoint_training_begins_anew(tiny_config, digits, tiny_run, tmp_path, caplog):
+    train(tiny_config, digits, tmp_path, n_heldout=32, stop_at=4)
+    for name in ("last.ckpt", "previous.ckpt"):
+        (tmp_path / name).write_bytes(b"half")
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+    assert caplog.text.count("set aside") == 2
+    assert pd.read_csv(tmp_path / "history.csv")["step"].tolist() == [0, 2, 4, 6]
+
+
+def test_a_run_killed_between_two_checkpoints_goes_on(tiny_config, digits, tiny_run, tmp_path):
+    """The earlier checkpoint has been renamed, the later one not yet."""
+    train(tiny_config, digits, tmp_path, n_heldout=32, stop_at=4)
+    (tmp_path / "last.ckpt").replace(tmp_path / "previous.ckpt")
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("step,train_loss\n0,\n2,1.5\n", [0, 2]),
+        ("step,train_loss\n0,\n2,1.5", [0]),  # the end of the last number may be missing
+        ("step,train_loss\n0,\n2,1.5,7\n4,1.0\n", [0, 4]),
+        ("step,train_loss\n0,\nx,1.5\n4,?\n", [0]),
+        ("\x00\x01", []),
+        ("", []),
+    ],
+)
+def test_whole_lines_of_a_broken_history_are_kept(text, steps, tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text(text)
+    assert read_history(path)["step"].tolist() == steps == read_history(path)["step"].tolist()
+    broken = tmp_path / "history.broken.csv"
+    assert broken.is_file() == (text != "step,train_loss\n0,\n2,1.5\n")
+    assert not broken.is_file() or broken.read_text() == text
+
+
+def test_training_goes_on_with_a_broken_history(tiny_config, digits, tiny_run, tmp_path, caplog):
+    train(tiny_config, digits, tmp_path, n_heldout=32, stop_at=4)
+    path = tmp_path / "history.csv"
+    path.write_text(path.read_text()[:-3])
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+    assert pd.read_csv(path)["step"].tolist() == [0, 2, 6] and "history.csv is damaged" in caplog.text
+
+
+def test_devices_are_those_that_were_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    numbers = lambda *args: [device.index for device in local_devices(*args)]
+    assert numbers() == numbers("cuda", -1) == numbers("gpu", "auto") == [0, 1, 2, 3]
+    assert numbers("cuda", 2) == numbers("cuda", "2") == [0, 1]
+    assert numbers("cuda", [3]) == numbers("cuda", "3,") == [3]
+    assert numbers("cuda", "1,3") == [1, 3]
+    assert local_devices("cpu", 2) == [torch.device("cpu")]
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert own_device(local_devices("cuda", [1, 3])).index == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cuda", 5), "has 4 GPU"), (("cuda", [4]), "has 4 GPU"), (("cuda", 0), "`devices` must"),
+        (("cpu", -2), "`devices` must"), (("cuda", "first"), "`devices` must be 'auto'"), (("mps", 1), "`accelerator` must"),
+    ],
+)  # fmt: skip
+def test_devices_that_there_are_not_are_named(monkeypatch, arguments, message):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(ValueError, match=message):
+        local_devices(*arguments)
+
+
+@pytest.mark.parametrize("options", [{"n_workers": -1}, {"n_heldout": 0}, {"checkpoint_every": 0}, {"stop_at": 0}])
+def test_numbers_that_cannot_be_are_named_before_anything_is_written(tiny_config, digits, tmp_path, options):
+    with pytest.raises(ValueError, match=f"`{next(iter(options))}` must"):
+        train(tiny_config, digits, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_compiled_training_has_the_same_losses(tiny_config, digits, tmp_path, monkeypatch):
+    compiled, compile = [], torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **kw: compiled.append(f) or compile(f, backend="eager", **kw))
+    short = dataclasses.replace(tiny_config, n_steps=2, dropout=0.0)
+    for name, flag in ("plain", False), ("compiled", True):
+        train(short, digits, tmp_path / name, n_heldout=8, compile=flag)
+    assert len(compiled) == 1
+    losses = [pd.read_csv(tmp_path / name / "history.csv")["heldout_loss"] for name in ("plain", "compiled")]
+    assert losses[0].tolist() == pytest.approx(losses[1].tolist(), rel=1e-4)

@@ -14,13 +14,16 @@ from sccountsdiff.benchmark.images.features import Classifier, Inception, load_i
 from sccountsdiff.benchmark.images.generation import generate
 from sccountsdiff.benchmark.images.model import ImageDiffusion, heldout_losses, load_model
 from sccountsdiff.benchmark.images.network import ImageDenoiser
+from sccountsdiff.benchmark.images.planning import describe, plan
 from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
-from sccountsdiff.benchmark.images.run import run_images
+from sccountsdiff.benchmark.images.recipes import RECIPES, ImageRecipe, PaperRow, difference_table, recipe_table
+from sccountsdiff.benchmark.images.run import run_images, run_recipe
 from sccountsdiff.benchmark.images.scores import ImageEvaluator, inception_score
 from sccountsdiff.benchmark.images.training import train
 
 __all__ = [
     "CONFIGS",
+    "RECIPES",
     "ArrayImages",
     "Classifier",
     "CountImages",
@@ -29,7 +32,11 @@ __all__ = [
     "ImageDiffusion",
     "Inception",
     "ImageEvaluator",
+    "ImageRecipe",
+    "PaperRow",
     "Splits",
+    "describe",
+    "difference_table",
     "first_images",
     "generate",
     "heldout_losses",
@@ -39,8 +46,11 @@ __all__ = [
     "load_inception",
     "load_model",
     "pixel_moments",
+    "plan",
     "plot_histories",
+    "recipe_table",
     "run_images",
+    "run_recipe",
     "save_config",
     "save_grid",
     "train",

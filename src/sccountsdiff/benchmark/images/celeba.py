@@ -1,7 +1,10 @@
-"""CelebA: 202,599 aligned faces with 40 attributes each, read from disk one by one."""
+"""CelebA: 202,599 aligned faces with 40 attributes each, cropped and resized once into a memory map."""
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +12,33 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, register_images
 from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.files import check_can_write, replacing
+
+logger = logging.getLogger("sccountsdiff")
 
 CROP, SIZE = 178, 64
+BLOCK = 1000
+"""Images read before they are written."""
+
 FOLDER, ATTRIBUTES, PARTITION = "img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt"
+LARGE = ImageConfig("celeba", batch_size=100, evaluate_every=100_000)
+SMALLER = replace(LARGE, layers_per_block=2, batch_size=64, p_uncond=0.1, n_warmup_steps=2000, n_steps=500_000)
 CELEBA_CONFIGS = {
-    "celeba": ImageConfig("celeba", layers_per_block=4, batch_size=100, n_steps=1_300_000),
-    "celeba_30m": ImageConfig("celeba", batch_size=100, n_steps=500_000),
+    "celeba": LARGE,
+    "celeba_30m": SMALLER,
+    "celeba_30m_fisher": replace(SMALLER, schedule="fisher"),
 }
 
 
 class CelebA(CountImages):
     """Faces of one part of CelebA: the central square of 178 pixels, resized to 64; attributes as zeros and ones.
+
+    The first use of a folder writes all images of the part, as they are trained on, into one file beside it; later ones map
+    that file into memory. Where no file can be written there, every image is read whenever it is asked for.
 
     Parameters
     ----------
@@ -30,35 +46,83 @@ class CelebA(CountImages):
         Folder of the images.
     attributes
         Zeros and ones, a row for the name of each image and a column for the name of each attribute.
+    progress
+        Show a progress bar while images are read for the first time.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from pathlib import Path
     >>> from PIL import Image
-    >>> Image.new("RGB", (178, 218), (255, 0, 0)).save("000001.png")
-    >>> faces = CelebA(Path("."), pd.DataFrame({"Smiling": 1, "Bald": 0}, index=["000001.png"]))
+    >>> Path("faces").mkdir()
+    >>> Image.new("RGB", (178, 218), (255, 0, 0)).save("faces/000001.png")
+    >>> faces = CelebA(Path("faces"), pd.DataFrame({"Smiling": 1, "Bald": 0}, index=["000001.png"]))
     >>> faces[0][0].shape, faces[0][0].amax((1, 2)).tolist(), faces[0][1].tolist()
     (torch.Size([3, 64, 64]), [255, 0, 0], [1, 0])
     """
 
     shape, max_count, multi_label = (3, SIZE, SIZE), 255, True
 
-    def __init__(self, folder: Path, attributes: pd.DataFrame):
+    def __init__(self, folder: Path, attributes: pd.DataFrame, *, progress: bool = False):
         self.folder, self.files, self.names = folder, attributes.index, tuple(attributes.columns)
         self.attributes = torch.from_numpy(attributes.to_numpy(np.uint8, copy=True))
+        # Another list of images, or other sizes of their files, have another cache.
+        sizes = [(folder / name).stat().st_size for name in self.files]
+        self.cache = folder.resolve().parent / f"{FOLDER}_{SIZE}_{fingerprint(list(self.files), sizes)}.npy"
+        self.progress, self.pixels, self.is_prepared = progress, None, False
+
+    def __getstate__(self) -> dict:
+        """What other processes get: they map the file themselves."""
+        return self.__dict__ | {"pixels": None, "is_prepared": False}
+
+    def prepare(self) -> None:
+        """Map all images, as they are trained on, from a file that is written if it is not there."""
+        if not self.is_prepared:
+            self.pixels, self.is_prepared = self._mapped(), True
+
+    def _mapped(self) -> np.ndarray | None:
+        from tqdm.auto import tqdm
+
+        cache, shape = self.cache, (len(self), *self.shape)
+        if not cache.is_file():
+            try:
+                check_can_write(cache)
+            except OSError as error:
+                logger.warning("CelebA is read image by image, which is slow: %s", error)
+                return None
+            with replacing(cache) as beside, ThreadPoolExecutor() as pool:
+                pixels = np.lib.format.open_memmap(beside, mode="w+", dtype=np.uint8, shape=shape)
+                starts = range(0, len(self), BLOCK)
+                for start in tqdm(starts, "Reading CelebA", disable=not self.progress):
+                    block = range(start, min(start + BLOCK, len(self)))
+                    pixels[start : block.stop] = list(pool.map(self._read, block))
+                pixels.flush()
+                del pixels
+        try:
+            pixels = np.load(cache, mmap_mode="r", allow_pickle=False)
+            if pixels.shape != shape or pixels.dtype != np.uint8:
+                raise ValueError(f"it holds {pixels.dtype} of {pixels.shape} instead of uint8 of {shape}")
+        except ValueError as error:
+            set_aside(cache, error)
+            return self._mapped()
+        return pixels
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        self.prepare()
+        pixels = self._read(index) if self.pixels is None else np.array(self.pixels[index])
+        return torch.from_numpy(pixels), self.attributes[index]
+
+    def _read(self, index: int) -> np.ndarray:
         image_module = optional_import("PIL.Image", "Reading CelebA", "images")
 
         with image_module.open(self.folder / self.files[index]) as image:
             left, top = (image.width - CROP) // 2, (image.height - CROP) // 2
             square = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
             pixels = np.array(square.resize((SIZE, SIZE), image_module.Resampling.BILINEAR))
-        return torch.from_numpy(pixels).permute(2, 0, 1), self.attributes[index]
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 @register_images("celeba", CELEBA_CONFIGS)
@@ -100,7 +164,7 @@ def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
         chosen = table[part == code]
         if chosen.empty:
             raise ValueError(f"{PARTITION} assigns no image to part {code}.")
-        return CelebA(path / FOLDER, chosen)
+        return CelebA(path / FOLDER, chosen, progress=True)
 
     return Splits(select("0"), select("2"))
 

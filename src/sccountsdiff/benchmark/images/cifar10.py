@@ -23,12 +23,14 @@ PICKLED = ("numpy.ndarray", "numpy.dtype", "numpy._reconstruct", "_codecs.encode
 """All that a pickled batch may call."""
 
 PAPER = ImageConfig("cifar10")
+FISHER = replace(PAPER, schedule="fisher", layers_per_block=2, n_warmup_steps=0)
+WITHOUT_CONDITION = {"conditional": False, "n_steps": 300_000}
 CIFAR10_CONFIGS = {
     "cifar10_cosine": PAPER,
-    "cifar10_fisher": replace(PAPER, schedule="fisher"),
-    "cifar10_unconditional": replace(PAPER, conditional=False, n_steps=300_000),
-    "cifar10_blackout": replace(PAPER, schedule="blackout", conditional=False, n_steps=300_000),
-    "cifar10_deep": replace(PAPER, layers_per_block=4),
+    "cifar10_unconditional": replace(PAPER, **WITHOUT_CONDITION),
+    "cifar10_fisher": FISHER,
+    "cifar10_fisher_unconditional": replace(FISHER, **WITHOUT_CONDITION),
+    "cifar10_blackout": replace(FISHER, schedule="blackout", dropout=0.0, n_warmup_steps=2000, **WITHOUT_CONDITION),
     "cifar10_small": replace(
         PAPER, channels=(16, 32, 32), batch_size=16, lr=1e-3, n_steps=300, evaluate_every=100, **SMALL
     ),

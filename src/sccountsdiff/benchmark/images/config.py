@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from sccountsdiff.benchmark.images.network import IMAGE_HEADS
+from sccountsdiff.benchmark.images.network import IMAGE_HEADS, IMAGE_INPUTS
 from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.checks import check_number, check_share, one_of, whole_number
 from sccountsdiff.diffusion import get_schedule
+from sccountsdiff.files import replacing
+
+LEAST_SCORED = 10
+"""Images that a score needs: the inception score is an average over as many parts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageConfig:
     """All settings of an image model and its training.
 
-    The defaults are the paper's for CIFAR-10 (App. D.2), but for ``head``, whose ``"softplus"`` is the paper's. Where the
-    paper contradicts itself they follow its main text: ``p_uncond`` is 0.1 there and 0.2 in its appendix.
+    The defaults are those of the paper's conditional model of CIFAR-10 with the cosine schedule, as its authors' settings
+    have them; ``sccountsdiff.benchmark.images.recipes`` lists all differences.
 
     Attributes
     ----------
@@ -27,7 +32,7 @@ class ImageConfig:
         Whether the network is told the class or the attributes.
     p_uncond
         Share of training images whose condition is left out, for guidance.
-    channels, layers_per_block, attention_at, dropout, head
+    channels, layers_per_block, attention_at, dropout, head, inputs
         The network (:class:`~sccountsdiff.benchmark.images.ImageDenoiser`).
     flip
         Mirror half of the training images.
@@ -43,7 +48,9 @@ class ImageConfig:
     clip
         Largest norm of a gradient.
     evaluate_every
-        Steps between two evaluations on held-out images.
+        Steps between two evaluations: held-out loss, and scores of drawn images.
+    n_evaluated
+        Images drawn for these scores.
     n_sampling_steps
         Reverse steps of a sample.
     seed
@@ -58,42 +65,54 @@ class ImageConfig:
     dataset: str
     schedule: str = "cosine"
     conditional: bool = True
-    p_uncond: float = 0.1
+    p_uncond: float = 0.2
     channels: tuple[int, ...] = (128, 256, 256, 256)
-    layers_per_block: int = 2
+    layers_per_block: int = 4
     attention_at: int = 16
     dropout: float = 0.1
-    head: str = "share"
+    head: str = "softplus"
+    inputs: str = "range"
     flip: bool = True
-    batch_size: int = 128
+    batch_size: int = 256
     n_steps: int = 1_000_000
     lr: float = 2e-4
     n_warmup_steps: int = 5000
     lr_final: float = 1.0
     ema_decay: float = 0.9999
     clip: float = 1.0
-    evaluate_every: int = 10_000
-    n_sampling_steps: int = 999
+    evaluate_every: int = 50_000
+    n_evaluated: int = 5000
+    n_sampling_steps: int = 1000
     seed: int = 0
 
     def __post_init__(self):
         object.__setattr__(self, "channels", tuple(self.channels))
         get_schedule(self.schedule)  # a KeyError names the known ones
         IMAGE_HEADS.get(self.head)
-        for name in ("batch_size", "n_steps", "evaluate_every", "n_sampling_steps", "layers_per_block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, not {getattr(self, name)}.")
-        if not 0 <= self.p_uncond <= 1:
-            raise ValueError(f"`p_uncond` must be within [0, 1], not {self.p_uncond}.")
+        one_of("inputs", self.inputs, IMAGE_INPUTS)
+        for name in ("batch_size", "n_steps", "evaluate_every", "n_sampling_steps", "layers_per_block", "attention_at"):
+            whole_number(name, getattr(self, name))
+        if not self.channels:
+            raise ValueError("`channels` must have a width for each level of the network, not none.")
+        for width in self.channels:
+            whole_number("channels", width)
+        whole_number("n_evaluated", self.n_evaluated, least=LEAST_SCORED)
+        whole_number("n_warmup_steps", self.n_warmup_steps, least=0)
+        whole_number("seed", self.seed, least=0)
+        for name in ("p_uncond", "dropout", "ema_decay", "lr_final"):
+            check_share(name, getattr(self, name))
+        for name in ("lr", "clip"):
+            check_number(name, getattr(self, name), above=0)
 
 
 CONFIGS: dict[str, ImageConfig] = {}
 """The paper's settings, and small ones for quick runs, by name: those that each image set registers."""
 
 SMALL = {
-    "layers_per_block": 1, "dropout": 0.0, "n_warmup_steps": 50, "lr_final": 0.02, "ema_decay": 0.999, "n_sampling_steps": 30
+    "layers_per_block": 1, "dropout": 0.0, "p_uncond": 0.1, "head": "share", "inputs": "moments", "n_warmup_steps": 50,
+    "lr_final": 0.02, "ema_decay": 0.999, "n_sampling_steps": 30, "n_evaluated": 200,
 }  # fmt: skip
-"""What small networks have in common that train for minutes."""
+"""What small networks have in common that train for minutes: they start from the best linear guess."""
 
 
 def load_config(source: str | Path, **changes) -> ImageConfig:
@@ -157,4 +176,5 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     """
     yaml = optional_import("yaml", "Reading settings", "images")
     settings = dataclasses.asdict(config) | {"channels": list(config.channels)}  # YAML has no tuples
-    Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))
+    with replacing(path) as beside:
+        beside.write_text(yaml.safe_dump(settings, sort_keys=False))

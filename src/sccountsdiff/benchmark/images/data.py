@@ -58,6 +58,10 @@ class CountImages(Dataset):
         """One image ``(channels, height, width)`` as uint8, and its class or attributes."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """Do once what all processes that read images profit from; nothing by default."""
+        return
+
 
 class ArrayImages(CountImages):
     """Images held in memory.

@@ -22,7 +22,7 @@ from sccountsdiff.training import warm_up_and_decay
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
 
-NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "head")
+NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "head", "inputs")
 """Settings that are arguments of :class:`~sccountsdiff.benchmark.images.ImageDenoiser`."""
 
 
@@ -71,15 +71,6 @@ class ImageDiffusion(pl.LightningModule):
     def for_images(cls, config: ImageConfig, data: CountImages) -> ImageDiffusion:
         """An untrained model for these images."""
         return cls(config, *pixel_moments(data), data.max_count, data.names, data.multi_label)
-
-    def denoise_with(self, conditions: Tensor) -> Callable[..., Prediction]:
-        """The network with its conditions bound, as :func:`~sccountsdiff.diffusion.guide` wants it."""
-
-        def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
-            copies = len(x) // len(conditions)  # 2 under guidance
-            return self.network(x, t, torch.cat([conditions] * copies), null)
-
-        return denoise
 
     def loss(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion import Prediction, Schedule
 from sccountsdiff.registry import Registry
 
@@ -90,6 +91,10 @@ class SoftplusHead(ImageHead):
         return Prediction(F.softplus(output).clamp_min(1e-12).log())
 
 
+IMAGE_INPUTS = ("range", "moments")
+"""How noised images are shown to the network: scaled by the range of a pixel, as the paper's, or by their moments."""
+
+
 def linear_guess(x: Tensor, p: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Best linear prediction of the remaining counts from the same pixel alone.
 
@@ -134,10 +139,11 @@ class ConditionEmbedding(nn.Module):
 class ImageDenoiser(nn.Module):
     """U-Net that predicts the counts still to come at each pixel.
 
-    Its input is standardised with the moments of ``x_t`` at survival p: mean ``p m`` and variance
-    ``p (1 - p) m + p^2 v`` of a channel with mean m and variance v. With ``head="share"`` its output moves the best
+    The paper's network has ``inputs="range"``, ``(x_t - p M / 2) / M`` with M the largest count, and ``head="softplus"``,
+    ``y_hat = softplus(output)``. With ``inputs="moments"``, ``x_t`` is standardised with its mean ``p m`` and variance
+    ``p (1 - p) m + p^2 v`` for a channel with mean m and variance v. With ``head="share"`` the output moves the best
     linear prediction of each pixel from itself, as a share of what still fits below ``max_count``: the untrained network
-    *is* that prediction. ``head="softplus"`` is the paper's: ``y_hat = softplus(output)``.
+    *is* that prediction.
 
     Parameters
     ----------
@@ -161,6 +167,8 @@ class ImageDenoiser(nn.Module):
         Dropout of the residual blocks.
     head
         ``"share"`` or ``"softplus"`` (``sccountsdiff.benchmark.images.network``).
+    inputs
+        ``"moments"`` or ``"range"``.
 
     Examples
     --------
@@ -186,13 +194,15 @@ class ImageDenoiser(nn.Module):
         attention_at: int = 16,
         dropout: float = 0.1,
         head: str = "share",
+        inputs: str = "moments",
     ):
         super().__init__()
         n_channels, height, width = mean.shape
         factor = 2 ** (len(channels) - 1)
         if height % factor or width % factor:
             raise ValueError(f"Images of {height} x {width} cannot be halved {len(channels) - 1} times.")
-        self.max_count, self.schedule, self.head = max_count, schedule, IMAGE_HEADS[head]()
+        one_of("inputs", inputs, IMAGE_INPUTS)
+        self.max_count, self.schedule, self.head, self.inputs = max_count, schedule, IMAGE_HEADS[head](), inputs
         self.register_buffer("mean", mean)
         self.register_buffer("variance", variance)
         # Moments of a whole channel: variance within pixels and between them.
@@ -234,9 +244,13 @@ class ImageDenoiser(nn.Module):
             Images whose condition is left out.
         """
         p = self.schedule.survival(t).to(x)[:, None, None, None]
-        # One count more of variance: where p is near 0, a single count must not become a huge input.
-        scale = (p * (1 - p) * self.channel_mean + p**2 * self.channel_variance + 1).sqrt()
+        if self.inputs == "range":
+            shown = (x - p * self.max_count / 2) / self.max_count
+        else:
+            # One count more of variance: where p is near 0, a single count must not become a huge input.
+            scale = (p * (1 - p) * self.channel_mean + p**2 * self.channel_variance + 1).sqrt()
+            shown = (x - p * self.channel_mean) / scale
         embedding = None if self.condition is None else self.condition(conditions, null)
         # diffusers expects times between 0 and 1,000.
-        output = self.unet((x - p * self.channel_mean) / scale, 1000 * t, class_labels=embedding).sample.float()
+        output = self.unet(shown, 1000 * t, class_labels=embedding).sample.float()
         return self.head(output, x, p, linear_guess(x, p, self.mean, self.variance), self.max_count)

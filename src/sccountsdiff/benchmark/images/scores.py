@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark.images.data import CountImages, first_images
+from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
+from sccountsdiff.benchmark.images.data import CountImages
 from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.files import replacing
 
 LEAST_LOGIT = -60.0
 """Class scores this far below the best one count as this far: beyond, softmax underflows and the score is not a number."""
+
+REFERENCE = ("real_features_sum", "real_features_cov_sum", "real_features_num_samples")
+"""What torchmetrics keeps of the features of real images."""
 
 ALONE = {"sync_on_compute": False}
 """Where several processes train together, one of them scores: it must not wait for the others."""
@@ -42,6 +50,9 @@ class ImageEvaluator:
         Parts over which the inception score is averaged.
     device
         Where the network runs.
+    cache
+        Folder in which the moments of the real images' features are kept, named by the content of network and images: they
+        are computed once for all runs that share it.
 
     Examples
     --------
@@ -61,13 +72,40 @@ class ImageEvaluator:
         batch_size: int = 256,
         n_splits: int = 10,
         device: str | torch.device = "cpu",
+        cache: str | Path | None = None,
     ):
         self.network, self.device = network.to(device).eval(), device
-        self.batch_size, self.n_splits = batch_size, n_splits
-        some = self._features(first_images(real, 1)[0])
-        self.frechet = _metric("fid", "FrechetInceptionDistance", some, reset_real_features=False)
-        for images, _ in DataLoader(real, batch_size):
-            self.frechet.update(self._features(images).double(), real=True)
+        self.batch_size, self.n_splits, self.real = batch_size, n_splits, real
+        self.cache = None if cache is None else Path(cache)
+        self._frechet = None
+
+    @property
+    def frechet(self):
+        """The metric that knows the real images; they are looked at when the first score is asked for.
+
+        Of several processes that train together only one scores, so that only one looks at them.
+        """
+        if self._frechet is None:
+            some = self._features(self.real[0][0][None])
+            self._frechet = _metric("fid", "FrechetInceptionDistance", some, reset_real_features=False)
+            self._look_at_real_images()
+        return self._frechet
+
+    def _look_at_real_images(self) -> None:
+        file = None
+        if self.cache is not None:
+            pictures = [fingerprint(images) for images, _ in DataLoader(self.real, self.batch_size)]
+            file = self.cache / f"reference_{fingerprint(self.network.state_dict(), str(self.network), pictures)}.npz"
+            if (kept := _read_reference(file)) is not None:
+                for name, value in kept.items():
+                    getattr(self._frechet, name).copy_(torch.from_numpy(value))
+                return
+        for images, _ in DataLoader(self.real, self.batch_size):
+            self._frechet.update(self._features(images).double(), real=True)
+        if file is not None:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            with replacing(file) as beside:
+                np.savez(beside, **{name: getattr(self._frechet, name).cpu().numpy() for name in REFERENCE})
 
     @torch.inference_mode()
     def _features(self, images: Tensor) -> Tensor:
@@ -86,14 +124,27 @@ class ImageEvaluator:
         ``frechet`` and, if the network classifies, ``inception_score`` and its standard deviation over the splits.
         """
         features = torch.cat([self._features(part) for part in images.split(self.batch_size)])
-        self.frechet.update(features.double(), real=False)
-        scores = {"frechet": self.frechet.compute().item()}
-        self.frechet.reset()
+        frechet = self.frechet
+        frechet.update(features.double(), real=False)
+        scores = {"frechet": frechet.compute().item()}
+        frechet.reset()
         if hasattr(self.network, "logits"):
             with torch.inference_mode():
                 logits = self.network.logits(features)
             scores["inception_score"], scores["inception_score_sd"] = inception_score(logits, self.n_splits)
         return scores
+
+
+def _read_reference(file: Path) -> dict[str, np.ndarray] | None:
+    """Moments that were kept by an earlier run; a damaged file is set aside."""
+    if not file.is_file():
+        return None
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in REFERENCE}
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+        set_aside(file, error)
+        return None
 
 
 def inception_score(logits: Tensor, n_splits: int = 10) -> tuple[float, float]:

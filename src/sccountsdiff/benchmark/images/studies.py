@@ -22,26 +22,24 @@ from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import Evaluate, train
 from sccountsdiff.diffusion.schedules import SCHEDULES
+from sccountsdiff.files import replacing
 
 logger = logging.getLogger("sccountsdiff")
 
-N_EVALUATED = 200
-"""Images drawn at each evaluation during training, at most."""
-
 N_SHOWN, N_COLUMNS = 100, 10
 
-GUIDANCES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
+GUIDANCES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 ATTRITIONS = (0.0, 0.005, 0.01, 0.02, 0.05)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One way to draw images. ``guidance=None`` draws without a condition.
+    """One way to draw images.
 
     Parameters
     ----------
     guidance
-        Guidance scale; ``None``: without a condition.
+        Guidance scale; ``None`` stands for a model that was trained without conditions.
     attrition
         Attrition, eta of the ``rescale`` schedule.
 
@@ -56,7 +54,7 @@ class Trial:
 
 
 TABLE = (Trial(None, 0.0), Trial(1.0, 0.01), Trial(2.0, 0.02))
-"""The rows of the paper's Table 1 for each schedule."""
+"""The rows of the paper's Table 1 for each schedule; the first is of a model of its own."""
 
 
 def conditions_like(data: CountImages, n: int) -> Tensor:
@@ -86,22 +84,24 @@ def conditions_like(data: CountImages, n: int) -> Tensor:
 
 
 def evaluation(
-    data: CountImages, n_images: int, evaluator: ImageEvaluator | None, folder: str | Path, n_steps: int | None = None
+    data: CountImages, n_images: int, evaluator: ImageEvaluator | None, folder: str | Path, **generate_kwargs: Any
 ) -> Evaluate:
     """A grid of images and, if there is an evaluator, their scores; for :func:`~sccountsdiff.benchmark.images.train`.
+
+    Processes that train together share the drawing; the first of them scores.
 
     Parameters
     ----------
     data
         Images whose conditions are asked for (``conditions_like``), if the model takes any.
     n_images
-        Images to draw; at most 200.
+        Images to draw.
     evaluator
         Scores the images.
     folder
         Where the grids go, one file for each evaluation.
-    n_steps
-        Reverse steps; by default those of the model's settings.
+    **generate_kwargs
+        Arguments of :func:`~sccountsdiff.benchmark.images.generate`, such as ``n_steps`` or ``precision``.
 
     Returns
     -------
@@ -117,10 +117,12 @@ def evaluation(
     >>> Path("step_0000050.png").is_file()
     True
     """
-    n = min(n_images, N_EVALUATED)
 
     def evaluate(model: ImageDiffusion, step: int) -> dict[str, float]:
-        images = generate(model, conditions_like(data, n) if model.config.conditional else n, n_steps=n_steps)
+        wanted = conditions_like(data, n_images) if model.config.conditional else n_images
+        images = generate(model, wanted, together=True, **generate_kwargs)
+        if rank_zero_only.rank:
+            return {}
         save_grid(images[:N_SHOWN], Path(folder) / f"step_{step:07d}.png", N_COLUMNS, max_count=model.max_count)
         scores = {} if evaluator is None else evaluator.score(images)
         logger.info("Step %d: %s", step, ", ".join(f"{name} {value:.3f}" for name, value in scores.items()) or "drawn")
@@ -178,15 +180,16 @@ def compare(
     """
     rows = []
     for trial in trials:
-        unconditional = trial.guidance is None or not model.config.conditional
-        wanted = n_images if unconditional else conditions_like(data, n_images)
-        guidance = 1.0 if unconditional else trial.guidance  # no condition, no guidance
-        images = generate(model, wanted, guidance=guidance, attrition=trial.attrition, **generate_kwargs)
+        if (trial.guidance is None) == model.config.conditional:
+            kind = "with" if model.config.conditional else "without"
+            raise ValueError(f"{trial} cannot be drawn from a model that was trained {kind} conditions.")
+        wanted = n_images if trial.guidance is None else conditions_like(data, n_images)
+        images = generate(model, wanted, guidance=trial.guidance or 0.0, attrition=trial.attrition, **generate_kwargs)
         if on_images is not None:
             on_images(trial, images)
-        keys = {"schedule": model.config.schedule, "guidance": "uncond" if unconditional else guidance}
+        keys = {"schedule": model.config.schedule, "guidance": "uncond" if trial.guidance is None else trial.guidance}
         row = {**keys, "attrition": trial.attrition, "n_images": n_images, **evaluator.score(images)}
-        if classifier is not None and not unconditional:
+        if classifier is not None and trial.guidance is not None:
             row["agreement"] = classifier.agreement(images, wanted)
         rows.append(row)
     return pd.DataFrame(rows)
@@ -249,7 +252,8 @@ def attrition(
     >>> attrition(model, evaluator, splits.train, [0.0, 0.5], n_images=20, n_steps=2)["attrition"].tolist()
     [0.0, 0.5]
     """
-    return compare(model, [Trial(1.0, value) for value in values], evaluator, data, **kwargs)
+    guided = 1.0 if model.config.conditional else None
+    return compare(model, [Trial(guided, value) for value in values], evaluator, data, **kwargs)
 
 
 IMAGE_SWEEPS = {"guidance": guidance, "attrition": attrition}
@@ -269,16 +273,17 @@ def schedules(
     train_kwargs: dict[str, Any] | None = None,
     **compare_kwargs: Any,
 ) -> pd.DataFrame:
-    """Train a model with each schedule and draw from it in the ways of the paper's Table 1.
+    """Train models with each schedule, all else equal, and draw from them in the ways of the paper's Table 1.
 
-    Writes ``schedules.csv`` and the training curves ``schedules.png`` into ``output``. The schedule of the settings is
-    trained in ``output`` itself, where :func:`~sccountsdiff.benchmark.images.run_images` trains it too, each other one in
-    a folder of its own there. A schedule whose training has been finished is not trained again.
+    For trials without a condition a model is trained without conditions. Writes ``schedules.csv`` and the training curves
+    ``schedules.png`` into ``output``. The settings' own model is trained in ``output`` itself, where
+    :func:`~sccountsdiff.benchmark.images.run_images` trains it too, each other one in a folder of its own there. What has
+    been trained to the end is not trained again.
 
     Parameters
     ----------
     config
-        Settings; each training replaces the schedule.
+        Settings; each training replaces the schedule, and whether there are conditions.
     splits
         Images.
     evaluator
@@ -309,19 +314,33 @@ def schedules(
     ['uncond', 1.0, 2.0]
     """
     output = Path(output)
-    n_images, n_steps = compare_kwargs.get("n_images", N_EVALUATED), compare_kwargs.get("n_steps")
-    folders = {name: output if name == config.schedule else output / f"schedule_{name}" for name in names}
+    drawing = {name: compare_kwargs[name] for name in ("n_steps", "precision", "compile") if name in compare_kwargs}
+    parts = []
+    for name in names:
+        for conditional in (False, True):
+            rows = [trial for trial in trials if (trial.guidance is not None) == conditional]
+            if rows:
+                own = dataclasses.replace(config, schedule=name, conditional=conditional)
+                folder = f"schedule_{name}" + ("" if conditional else "_unconditional")
+                parts.append((own, output if own == config else output / folder, rows))
     models = []
-    for name, folder in folders.items():
-        evaluate = evaluation(splits.train, n_images, evaluator, folder, n_steps)
+    for own, folder, _ in parts:
+        evaluate = evaluation(splits.train, own.n_evaluated, evaluator, folder, **drawing)
         options = {"evaluate": evaluate, "resume": True} | (train_kwargs or {})
-        models.append(train(dataclasses.replace(config, schedule=name), splits, folder, **options))
+        models.append(train(own, splits, folder, **options))
     if rank_zero_only.rank:  # of several processes that trained together, one draws and writes
         return pd.DataFrame()
-    plot_histories({name: pd.read_csv(folders[name] / "history.csv") for name in names}, output / "schedules.png")
-    tables = [compare(model, trials, evaluator, splits.train, **compare_kwargs) for model in models]
+    shown = [part for part in parts if part[0].conditional == config.conditional]
+    plot_histories(
+        {own.schedule: pd.read_csv(folder / "history.csv") for own, folder, _ in shown}, output / "schedules.png"
+    )
+    tables = [
+        compare(model, rows, evaluator, splits.train, folder=folder / "drawn", **compare_kwargs)
+        for model, (_, folder, rows) in zip(models, parts, strict=True)
+    ]
     table = pd.concat(tables, ignore_index=True)
-    table.to_csv(output / "schedules.csv", index=False)
+    with replacing(output / "schedules.csv") as beside:
+        table.to_csv(beside, index=False)
     return table
 
 

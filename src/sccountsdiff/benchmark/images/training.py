@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import logging
 import math
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +21,31 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from sccountsdiff.benchmark.images.caching import set_aside
 from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.checks import whole_number
+from sccountsdiff.files import replacing
 from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import BestAverage
+
+logger = logging.getLogger("sccountsdiff")
 
 NOT_WANTED = ("use_distributed_sampler", "logger", "enable_model_summary", "enable_checkpointing")
 """What Lightning's trainer would do by itself; ``StepBatches``, ``History`` and ``Saver`` do it here."""
 
 Evaluate = Callable[[ImageDiffusion, int], dict[str, float]]
-"""Called with the model (averaged weights) and the step; what it returns becomes part of the history."""
+"""Called with the model (averaged weights) and the step; what it returns becomes part of the history.
+
+Of several processes that train together each calls it, so that they can share the work; what the first returns counts."""
+
+CHECK_EVERY = 100
+"""Steps between two looks at the losses: each look waits for the device."""
+
+DAMAGE = (RuntimeError, EOFError, KeyError, OSError, ValueError, TypeError, pickle.UnpicklingError)
+"""What reading a damaged checkpoint may end with."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -87,6 +105,8 @@ class StepBatches(Sampler):
 class History(pl.Callback):
     """Writes a line of ``history.csv`` at every evaluation, and calls the user's own evaluation.
 
+    A loss that is not a number ends the training.
+
     Parameters
     ----------
     path
@@ -99,43 +119,103 @@ class History(pl.Callback):
         self.path, self.evaluate = path, evaluate
         self._losses: list[Tensor] = []
 
-    def state_dict(self) -> dict[str, list[Tensor]]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Losses since the last line: part of a checkpoint."""
-        return {"losses": [loss.cpu() for loss in self._losses]}
+        return {"losses": torch.stack(self._losses).cpu() if self._losses else torch.empty(0)}
 
-    def load_state_dict(self, state_dict: dict[str, list[Tensor]]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Tensor]) -> None:
         """Go on from a checkpoint."""
         self._losses = list(state_dict["losses"])
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Forget what a longer run wrote after the checkpoint."""
-        if trainer.is_global_zero and self.path.is_file():
-            rows = pd.read_csv(self.path)
-            rows = rows[rows["step"] <= trainer.global_step]
-            rows.to_csv(self.path, index=False)
-            if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
-                self._losses = []
+        if not trainer.is_global_zero:
+            return
+        rows = read_history(self.path)
+        rows = rows[rows["step"] <= trainer.global_step]
+        if len(rows):
+            _write_history(rows, self.path)
+        if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
+            self._losses = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
-        """Remember the loss; of several processes, one keeps the history."""
-        if trainer.is_global_zero:
-            self._losses.append(outputs["loss"].detach())
+        """Remember the loss, and look at the last ones now and then."""
+        self._losses.append(outputs["loss"].detach())
+        if trainer.global_step % CHECK_EVERY == 0:
+            self.check(trainer.global_step)
+
+    def check(self, step: int) -> None:
+        """Stop at a loss that is not a number, naming its step."""
+        losses = torch.stack(self._losses) if self._losses else torch.empty(0)
+        wrong = (~losses.isfinite()).nonzero().flatten().tolist()
+        if wrong:
+            first = step - len(losses) + wrong[0] + 1
+            raise ValueError(
+                f"The loss of step {first} is {losses[wrong[0]].item()}: training stopped. The last checkpoint is of an "
+                "earlier step and whole; go on from it with a lower `lr` or another `precision`."
+            )
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Write a line; the first one before training."""
-        if not trainer.is_global_zero or (trainer.sanity_checking and trainer.global_step):
+        if trainer.sanity_checking and trainer.global_step:
             return
-        losses, self._losses = torch.tensor([loss.item() for loss in self._losses] or [math.nan]), []
+        losses = torch.stack(self._losses).cpu() if self._losses else torch.tensor([math.nan])
+        self._losses = []
         row = {"step": trainer.global_step, "train_loss": losses.mean().item()}
         row["train_loss_sd"] = losses.std(correction=0).item()
         row["heldout_loss"] = trainer.callback_metrics["heldout_loss"].item()
         if self.evaluate is not None:
             row |= self.evaluate(pl_module, trainer.global_step)
-        pd.DataFrame([row]).to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
+        if trainer.is_global_zero:
+            _write_history(pd.DataFrame([*read_history(self.path).to_dict("records"), row]), self.path)
+
+
+def read_history(path: Path) -> pd.DataFrame:
+    r"""The whole lines of a history; a file with others is set aside, and what is whole is written in its place.
+
+    Examples
+    --------
+    >>> _ = Path("history.csv").write_text("step,train_loss\n0,\n2,1.5\n4")
+    >>> read_history(Path("history.csv"))["step"].tolist(), Path("history.broken.csv").is_file()
+    ([0, 2], True)
+    """
+    none = pd.DataFrame({"step": np.array([], dtype=int)})
+    if not path.is_file():
+        return none
+    text = path.read_text(errors="replace")
+    header, *lines = text.splitlines() or [""]
+    is_table = header.split(",")[0] == "step"
+    is_whole = [_numbers(line) == header.count(",") + 1 for line in lines]
+    if lines and not text.endswith("\n"):
+        is_whole[-1] = False
+    read = partial(pd.read_csv, float_precision="round_trip")  # what is written again must not drift
+    if is_table and all(is_whole):
+        return read(io.StringIO(text))
+    set_aside(path, "not all of its lines are whole" if is_table else "it does not begin with the names of its columns")
+    if not is_table or not any(is_whole):
+        return none
+    kept = [line for line, whole in zip(lines, is_whole, strict=True) if whole]
+    rows = read(io.StringIO("\n".join([header, *kept])))
+    _write_history(rows, path)
+    return rows
+
+
+def _numbers(line: str) -> int:
+    """How many fields a line has, all of which are numbers or empty; 0 if there are others."""
+    first, *others = line.split(",")
+    try:
+        return len([int(first), *(float(field or 0) for field in others)])
+    except ValueError:
+        return 0
+
+
+def _write_history(rows: pd.DataFrame, path: Path) -> None:
+    with replacing(path) as beside:
+        rows.to_csv(beside, index=False)
 
 
 class Saver(pl.Callback):
-    """Writes a checkpoint every so many steps, and after the last one.
+    """Writes a checkpoint every so many steps, and after the last one; the one before it is kept.
 
     Parameters
     ----------
@@ -143,15 +223,38 @@ class Saver(pl.Callback):
         File, replaced by each checkpoint.
     every
         Steps between two.
+    history
+        Looks at the losses first: what is not a number is not saved.
     """
 
-    def __init__(self, path: Path, every: int):
-        self.path, self.every = path, every
+    def __init__(self, path: Path, every: int, history: History):
+        self.path, self.every, self.history = path, every, history
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Write it, if it is time."""
-        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps:
-            trainer.save_checkpoint(self.path)
+        if trainer.global_step % self.every and trainer.global_step != trainer.max_steps:
+            return
+        self.history.check(trainer.global_step)
+        if not all(weights.isfinite().all() for weights in pl_module.parameters()):
+            raise ValueError(
+                f"Weights are not finite after step {trainer.global_step}: training stopped, and the last checkpoint stays."
+            )
+        # All processes take part, and one writes.
+        with replacing(self.path) if trainer.is_global_zero else nullcontext(self.path) as beside:
+            trainer.save_checkpoint(beside)
+            if trainer.is_global_zero and self.path.is_file():
+                self.path.replace(previous(self.path))
+
+
+def previous(checkpoint: Path) -> Path:
+    """Where the checkpoint before the last one is.
+
+    Examples
+    --------
+    >>> previous(Path("last.ckpt")).name
+    'previous.ckpt'
+    """
+    return checkpoint.with_name(f"previous{checkpoint.suffix}")
 
 
 class _Stream(pl.LightningDataModule):
@@ -185,14 +288,95 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _check_resumable(checkpoint: Path, config: ImageConfig) -> int:
-    """The step of a checkpoint; an error if it was made with other settings."""
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    old, new = saved["image_model"]["config"], dataclasses.asdict(config)
-    different = ", ".join(f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name])
-    if different:
-        raise ValueError(f"{checkpoint} was made with other settings, so training cannot go on: {different}.")
-    return saved["global_step"]
+def local_devices(accelerator: str | None = None, devices: int | str | Sequence[int] = "auto") -> list[torch.device]:
+    """The devices of this machine that Lightning's ``accelerator`` and ``devices`` stand for.
+
+    Parameters
+    ----------
+    accelerator
+        ``"cuda"`` or ``"cpu"``; by default that of ``default_device``.
+    devices
+        ``"auto"`` or -1 for all, how many, or which: ``[1, 3]`` or ``"1,3"``.
+
+    Returns
+    -------
+    The devices; the CPU is one.
+
+    Examples
+    --------
+    >>> local_devices("cpu", 2)
+    [device(type='cpu')]
+    """
+    kind = {"gpu": "cuda", "auto": None}.get(str(accelerator), accelerator) or default_device()
+    if kind not in ("cuda", "cpu"):
+        raise ValueError(
+            f"`accelerator` must be 'cuda' or 'cpu', not {accelerator!r}: binomial numbers need one of them."
+        )
+    if isinstance(devices, str) and devices != "auto":
+        try:
+            numbers = [int(part) for part in devices.split(",") if part.strip()]
+        except ValueError:
+            raise ValueError(f"`devices` must be 'auto', a number or numbers such as '1,3', not {devices!r}.") from None
+        devices = numbers if "," in devices else numbers[0]
+    if isinstance(devices, int) and devices != -1:
+        whole_number("devices", devices)
+    if kind == "cpu":
+        return [torch.device("cpu")]
+    n = torch.cuda.device_count()
+    chosen = range(n) if devices in ("auto", -1) else range(devices) if isinstance(devices, int) else devices
+    if not chosen or not all(0 <= number < n for number in chosen):
+        raise ValueError(f"`devices` asks for {devices!r} with `accelerator` 'cuda', but this machine has {n} GPU(s).")
+    return [torch.device("cuda", number) for number in chosen]
+
+
+def own_device(devices: Sequence[torch.device]) -> torch.device:
+    """The one of these devices that this process works on: Lightning numbers the processes of a machine.
+
+    Examples
+    --------
+    >>> own_device([torch.device("cpu")])
+    device(type='cpu')
+    """
+    return devices[int(os.environ.get("LOCAL_RANK", 0)) % len(devices)]
+
+
+def check_options(options: dict[str, Any]) -> list[torch.device]:
+    """Refuse options of :func:`train` that cannot be, and find its devices.
+
+    Examples
+    --------
+    >>> check_options({"n_workers": -1})
+    Traceback (most recent call last):
+    ...
+    ValueError: `n_workers` must be a whole number of at least 0, not -1.
+    """
+    for name, least in ("n_heldout", 1), ("n_workers", 0), ("checkpoint_every", 1), ("stop_at", 1):
+        if options.get(name) is not None:
+            whole_number(name, options[name], least)
+    return local_devices(options.get("accelerator"), options.get("devices", "auto"))
+
+
+def _resumable(checkpoint: Path, config: ImageConfig) -> tuple[Path, int] | None:
+    """The newest whole checkpoint and its step; an error if it was made with other settings, ``None`` if there is none."""
+    for path in (checkpoint, previous(checkpoint)):
+        if not path.is_file():
+            continue
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            old, step = saved["image_model"]["config"], saved["global_step"]
+        except DAMAGE as error:
+            set_aside(path, str(error).partition("\n")[0] or type(error).__name__)
+            continue
+        new = dataclasses.asdict(config)
+        different = [
+            f"{name} ({old.get(name)} instead of {value})" for name, value in new.items() if old.get(name) != value
+        ]
+        if different:
+            raise ValueError(f"{path} was made with other settings, so training cannot go on: {', '.join(different)}.")
+        if path != checkpoint:
+            logger.warning("Training goes on from %s, at step %d.", path, step)
+        return path, step
+    return None
 
 
 def train(
@@ -206,13 +390,15 @@ def train(
     stop_at: int | None = None,
     n_heldout: int = 1000,
     n_workers: int = 0,
+    compile: bool = False,
     progress: bool = False,
     **trainer_kwargs: Any,
 ) -> ImageDiffusion:
     """Train a model; the one returned has the averaged weights.
 
     Writes ``config.yaml``, ``history.csv`` and ``last.ckpt`` into a folder. A run that continues from ``last.ckpt`` ends with
-    the same weights, bit for bit, as one that was never stopped.
+    the same weights, bit for bit, as one that was never stopped. The checkpoint before the last is ``previous.ckpt``: if the
+    last one is damaged, it is set aside and training goes on from there. A loss that is not a number ends the training.
 
     Parameters
     ----------
@@ -224,17 +410,19 @@ def train(
         Folder.
     evaluate
         Called before the first step and then every ``config.evaluate_every`` steps, with the model and the step; its numbers
-        go into the history.
+        go into the history. Each of several processes calls it.
     checkpoint_every
-        Steps between two checkpoints; by default those between two evaluations.
+        Steps between two checkpoints; by default those between two evaluations, at most 1,000.
     resume
-        Continue from ``last.ckpt`` in the folder, if there is one.
+        Continue from the newest whole checkpoint in the folder, if there is one.
     stop_at
         Stop after this step of ``config.n_steps``, as an interruption would.
     n_heldout
         Largest number of held-out images for the held-out loss.
     n_workers
         Processes that read images.
+    compile
+        Compile the network with :func:`torch.compile`.
     progress
         Show a progress bar.
     **trainer_kwargs
@@ -254,23 +442,28 @@ def train(
     >>> sorted(path.name for path in Path("run").iterdir())
     ['config.yaml', 'history.csv', 'last.ckpt']
     """
+    numbers = {"n_heldout": n_heldout, "n_workers": n_workers, "checkpoint_every": checkpoint_every, "stop_at": stop_at}
+    devices = check_options(numbers | trainer_kwargs)
     output = Path(output)
-    output.mkdir(parents=True, exist_ok=True)
     checkpoint = output / "last.ckpt"
-    resume = resume and checkpoint.is_file()
-    if resume and _check_resumable(checkpoint, config) >= config.n_steps:
-        return load_model(checkpoint, trainer_kwargs.get("accelerator", default_device()))
-    if not resume:
-        for old in (checkpoint, output / "history.csv"):
+    found = _resumable(checkpoint, config) if resume else None
+    if found is not None and found[1] >= config.n_steps:
+        return load_model(found[0], own_device(devices))
+    for part in (splits.train, splits.heldout):
+        part.prepare()
+    output.mkdir(parents=True, exist_ok=True)
+    if found is None:
+        for old in (checkpoint, previous(checkpoint), output / "history.csv"):
             old.unlink(missing_ok=True)
     save_config(config, output / "config.yaml")
     evaluate_every = min(config.evaluate_every, config.n_steps)
+    history = History(output / "history.csv", evaluate)
     # In this order: an evaluation ends before the averaged weights are put away again, and a checkpoint is written after
     # the step has entered the average.
     callbacks = [
-        History(output / "history.csv", evaluate),
+        history,
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays
-        Saver(checkpoint, checkpoint_every or evaluate_every),
+        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000), history),
         *trainer_kwargs.pop("callbacks", []),
     ]
     with quiet(), global_seed(config.seed):
@@ -290,6 +483,8 @@ def train(
             | trainer_kwargs
         )
         model = ImageDiffusion.for_images(config, splits.train)
+        if compile:
+            model.network.unet.compile()
         stream = _Stream(splits, config, n_workers, n_heldout)
-        trainer.fit(model, stream, ckpt_path=checkpoint if resume else None)
+        trainer.fit(model, stream, ckpt_path=None if found is None else found[0], weights_only=True)
     return model.to(trainer.strategy.root_device).eval()  # Lightning leaves it on the CPU
