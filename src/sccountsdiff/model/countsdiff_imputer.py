@@ -306,6 +306,8 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         # Weights of an earlier training are validated first: they stay if none of this one's are better.
         trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained else 0)
+        if self.module.denoiser.group_depth is not None:
+            self.module.denoiser.group_depth.log_dispersion.zero_()  # of an earlier training, after which it was set
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         super().train(
             max_epochs=max_epochs,
