@@ -2,7 +2,7 @@
 
     python docs/benchmarks/latent.py --data FOLDER --save docs/benchmarks/results/latent.csv
 
-Up to 1,500 cells and the 500 genes with the largest variance. Both models are told the batch, none is told the types. Types
+1,000 cells and the 300 genes with the largest variance. Both models are told the batch, none is told the types. Types
 are predicted from 15 neighbours in the embedding (5-fold), and neighbours of the same batch are counted among cells of the
 same type, relative to what chance would give: 1 is perfectly mixed. Seeds that nothing was chosen with. A run that was
 interrupted goes on where it stopped.
@@ -37,7 +37,7 @@ DATASETS = {
 """Files, and the column with the batch."""
 
 SEEDS = (10, 11, 12)
-N_CELLS, N_GENES, N_NEIGHBORS, N_COMPONENTS = 1500, 500, 15, 20
+N_CELLS, N_GENES, N_NEIGHBORS, N_COMPONENTS = 1000, 300, 15, 20
 
 
 def load(folder: Path, name: str, seed: int) -> ad.AnnData:

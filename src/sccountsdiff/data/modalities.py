@@ -177,11 +177,8 @@ def join_modalities(
         masks.append(_mask_of(part, name, mask_layers[name], known is not None))
         places.append(place)
 
-    prefixed = (
-        known.prefixed
-        if known is not None
-        else len(np.unique(np.concatenate(list(features.values())))) < sum(map(len, features.values()))
-    )
+    everything = np.concatenate(list(features.values()))
+    prefixed = len(np.unique(everything)) < len(everything) if known is None else known.prefixed
     if prefixed:
         absent = set() if known is None else set(names) - set(mdata.mod)
         features = {
@@ -198,7 +195,7 @@ def join_modalities(
         present[place, k] = True
     var = pd.DataFrame(
         {MODALITY_COLUMN: np.repeat(list(names), [len(own) for own in features.values()])},
-        index=pd.Index(np.concatenate(list(features.values()))),
+        index=np.concatenate(list(features.values())),
     )
     adata = AnnData(_side_by_side(counts), obs=pd.DataFrame(index=mdata.obs_names), var=var)
     if any(mask is not None for mask in masks):

@@ -318,6 +318,8 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         # To scvi-tools, a trained model has a history, to which it adds; one that was given its weights has none yet.
         if self.history_ is None:
             self.is_trained_ = False
+        if self.module.denoiser.group_depth is not None:
+            self.module.denoiser.group_depth.log_dispersion.zero_()  # of an earlier training, after which it was set
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
         with quiet():

@@ -148,8 +148,8 @@ class ImputeMixin(CountsDiffBase):
         layers as ``"layers"``, that of the counts as ``"layer"`` unless it is ``X``, and that of their mask as
         ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
-        Of a MuData with counts in several modalities, columns of the result are the features of all modalities, as in
-        :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if there are cells
+        Of a MuData with counts in several modalities, columns of the result (and of ``sites``) are the features of all
+        modalities, as in :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if there are cells
         that a modality does not have, the part of all cells goes to ``mdata.obsm`` too, as ``"imputed_prot"``,
         ``"imputed_sd_prot"`` and so on, with columns as in ``var_names`` of the modality.
 

@@ -128,11 +128,12 @@ class SetupMixin(CountsDiffBase):
         --------
         >>> import mudata, sccountsdiff
         >>> cells = sccountsdiff.datasets.pbmc68k()
-        >>> mdata = mudata.MuData({"rna": cells[:, 10:].copy(), "panel": cells[:300, :10].copy()})
+        >>> mdata = mudata.MuData({"rna": cells})
         >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": "rna"})
 
-        Both, of which the second is missing in some cells:
+        Two modalities, of which the second is missing in some cells:
 
+        >>> mdata = mudata.MuData({"rna": cells[:, 10:].copy(), "panel": cells[:300, :10].copy()})
         >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": ["rna", "panel"]})
         """
         modalities = dict(modalities or {})
