@@ -36,4 +36,4 @@ def test_help_names_the_whole_command(capsys):
     with pytest.raises(SystemExit):
         main(["benchmark", "paper", "--help"])
     text = capsys.readouterr().out
-    assert text.startswith("usage: sccountsdiff benchmark paper [-h] --data FILE") and "heart_mcar_classifier" in text
+    assert text.startswith("usage: sccountsdiff benchmark paper [-h] [--data FILE]") and "heart_mcar_classifier" in text

@@ -46,6 +46,8 @@ class Atlas:
         Epochs of scIDPMs.
     bootstrap_cells
         Cells in each bootstrap resample.
+    n_cells
+        Cells of the whole atlas.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Atlas:
     weight_decay: float
     scidpms_epochs: int
     bootstrap_cells: int
+    n_cells: int
 
     def load(
         self,
@@ -159,7 +162,7 @@ class Atlas:
 def _described(name: str) -> Atlas:
     """The atlas as the file next to this module has it."""
     atlas = tomllib.loads(files("sccountsdiff.benchmark.paper").joinpath("atlases.toml").read_text())[name]
-    common_share = atlas.pop("common_cells") / atlas.pop("n_cells")
+    common_share = atlas.pop("common_cells") / atlas["n_cells"]
     return Atlas(name=name, covariates=tuple(atlas.pop("covariates")), common_share=common_share, **atlas)
 
 

@@ -9,7 +9,7 @@ from sccountsdiff.benchmark.cli import add_models, add_run_options
 from sccountsdiff.benchmark.paper.published import compare
 from sccountsdiff.benchmark.paper.recipes import RECIPES
 
-PASSED_ON = ("scale", "rows", "weights", "gene_column", "embedder", "seeds", "retry_failed")
+PASSED_ON = ("scale", "rows", "tune", "allow_slow", "weights", "gene_column", "embedder", "seeds", "retry_failed")
 """What recipes are given as it is."""
 
 
@@ -27,9 +27,13 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
     paper.set_defaults(run=_make_table)
     add = paper.add_argument
     add("table", choices=tuple(RECIPES), metavar="TABLE", help=f"one of {', '.join(RECIPES)}")
-    add("--data", required=True, metavar="FILE", help="the atlas, an .h5ad file")
+    add("--data", metavar="FILE", help="the atlas, an .h5ad file")
+    add("--dry-run", action="store_true", help="say how long each row would take and how much memory, and stop")
     add("--scale", type=float, default=1.0, help="share of cells, genes and training steps (default: 1, all)")
     add("--rows", nargs="+", metavar="ROW", help="rows to make, as in the paper (default: all)")
+    no_tuning = "leave the settings of ReMDM and CountsDiff as they are (default: choose them on validation cells)"
+    add("--no-tuning", dest="tune", action="store_false", help=no_tuning)
+    add("--allow-slow", action="store_true", help="start Forest-Diffusion even if it takes more than an hour")
     column = "column of obs with a covariate, nothing behind = to do without; may be repeated"
     add("--column", action="append", default=[], metavar="COVARIATE=COLUMN", help=column)
     add("--gene-column", help="column of var with the names of genes (default: its index)")
@@ -38,6 +42,11 @@ def add_parser(kinds: argparse._SubParsersAction) -> None:
 
 
 def _make_table(arguments: argparse.Namespace) -> None:
+    if arguments.dry_run:
+        print(RECIPES[arguments.table].estimates(scale=arguments.scale, rows=arguments.rows).round(2).to_string())
+        return
+    if arguments.data is None:
+        raise ValueError("--data is needed: the file of the atlas.")
     output = Path(arguments.output or arguments.table)
     options = {name: getattr(arguments, name) for name in PASSED_ON}
     if arguments.metrics:
