@@ -148,3 +148,34 @@ def test_loss_is_the_error_at_hidden_genes_at_the_depth_of_observed_ones(counts)
     torch.manual_seed(0)
     hidden = hide(observed, network.hidden_shares)
     torch.testing.assert_close(loss, network.values(x, ~hidden)[hidden].square().mean())
+
+
+def test_the_label_does_what_the_authors_decoder_does_with_it(counts):
+    """There the decoder's first layer reads the token and the label side by side; a sum of two products is the same."""
+    network = SCGPT(n_hidden=8).untrained(as_cells(counts)).eval()
+    decoder = network.transformer.decoder.fc
+    first = torch.nn.Linear(16, 8)
+    h, label = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        first.weight[:, :8], first.bias[:] = decoder[0].weight, decoder[0].bias
+        first.weight[:, 8:] = decoder[0].weight  # what a vector adds before the layer
+        theirs = decoder[1:](first(torch.cat([h, label], dim=1)))
+        torch.testing.assert_close(decoder(h + label), theirs)
+
+
+def test_covariates_enter_as_one_label_and_unseen_combinations_as_none(low_rank):
+    train, test = low_rank.train.copy(), low_rank.test[:6].copy()
+    train.obs["batch"] = np.where(np.arange(train.n_obs) % 2, "x", "y")
+    train.obs.loc[train.obs["type"] == train.obs["type"].iloc[0], "batch"] = "x"  # one combination is missing
+    method = SCGPT(**SMALL | {"n_tokens": None}).fit(train, covariates=["type", "batch"])
+    label = method.network.label
+    assert len(label) == len(train.obs[["type", "batch"]].drop_duplicates())
+    torch.nn.init.normal_(label.vectors.weight)
+    sites = np.ones(test.shape, dtype=bool)
+    sites[:, :10] = False
+    answers = {}
+    for kind, batch in ((train.obs["type"].iloc[0], "x"), (train.obs["type"].iloc[0], "y"), ("new", "x")):
+        test.obs["type"], test.obs["batch"] = str(kind), batch
+        answers[str(kind), batch] = method.impute(test, sites)
+    seen, missing, unknown = answers.values()
+    assert np.array_equal(missing, unknown) and not np.allclose(seen, missing)

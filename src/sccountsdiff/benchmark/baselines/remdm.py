@@ -95,7 +95,7 @@ class ReMDMNetwork(Network):
             self.bias = nn.Parameter(frequencies.log())
         else:  # one output layer for all genes, as in the paper
             self.backbone = GeneTokens(n_genes, n_classes, settings)
-            self.class_vectors = nn.Parameter(torch.zeros(n_classes, settings.n_hidden))
+            self.class_vectors = nn.Parameter(torch.randn(n_classes, settings.n_hidden) / (2 * settings.n_hidden**0.5))
             self.bias = nn.Parameter(frequencies.mean(dim=0, keepdim=True).log())
 
     def forward(self, codes: Tensor, batch: Batch, null: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def estimates(rows: Sequence[Row], budget: Budget, n_genes: int, speed: float | 
     >>> from sccountsdiff.benchmark.paper import HEART, ROWS
     >>> table = estimates(ROWS[:1], Budget(HEART, 10_000), n_genes=100, speed=1e11)
     >>> table["memory_gb"].round(3).tolist()
-    [0.019]
+    [0.012]
     """
     speed = (speed or machine_speed()) * EFFICIENCY
     cells = stand_in(n_genes, budget.atlas)

@@ -119,16 +119,25 @@ class Recipe(ABC):
         if not 0 < scale <= 1:
             raise ValueError(f"scale must be above 0 and at most 1, found {scale}.")
         chosen = self._chosen(rows)
+        n_genes = max(round(scale * self.atlas.n_genes), FEWEST_GENES)
         if isinstance(data, Dataset):
             dataset = data
             n_cells = min(max(round(scale * data.adata.n_obs), FEWEST_CELLS), data.adata.n_obs)
         else:
-            dataset = self.atlas.load(data, columns=columns, gene_column=gene_column, share=scale)
+            dataset = self.atlas.load(
+                data,
+                columns=columns,
+                gene_column=gene_column,
+                share=scale,
+                n_genes=n_genes,
+                common_share=self.atlas.common_share,
+                cache=None if output is None else Path(output) / "counts",
+            )
             n_cells = dataset.adata.n_obs
         settings = {
             "metrics": self.metrics,
             "n_cells": n_cells,
-            "n_genes": max(round(scale * self.atlas.n_genes), FEWEST_GENES),
+            "n_genes": n_genes,
             "min_cells": max(round(self.atlas.common_share * n_cells), 1),
             "protocol": "paper",
             "n_bootstrap": 10,

@@ -198,7 +198,8 @@ PUBLISHED: dict[str, Published] = {
         ("100,000 steps (fetus), 50,000 (heart)", "512", "0.0002"),
         _ALL,
         "width of CountsDiff for the atlas, as the paper's ratio of parameters says; the script has 128 for both. MDLM's loss, "
-        "which the sampler is derived for; moving average of the weights, as for CountsDiff; not told the time",
+        "schedule and step, as in ReMDM; the script has cross-entropy of all entries, a cosine, and reveals all entries at the "
+        "first step, of which it masks some again. Moving average of the weights, as for CountsDiff; not told the time",
     ),
     "Blackout": Published(
         _blackout,
