@@ -128,7 +128,7 @@ def test_bad_settings_are_refused_before_training(setting, message):
 
 
 def test_a_transformer_over_genes_beats_the_mean(low_rank):
-    size = {"backbone": "transformer", "n_hidden": 32, "n_heads": 2, "lr": 1e-2, "n_warmup_steps": 10}
+    size = {"backbone": "transformer", "n_hidden": 32, "n_heads": 2, "lr": 1e-2, "n_warmup_steps": 10, "max_epochs": 40}
     method = ReMDM(**SMALL | size).fit(low_rank.train, covariates="type")
     answer = method.impute(low_rank.test, low_rank.sites, 10).mean(0)
     assert np.sqrt(np.mean((answer - low_rank.test.X)[low_rank.sites] ** 2)) < 0.85 * low_rank.rmse_of_gene_mean

@@ -1,9 +1,11 @@
+import json
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from sccountsdiff.benchmark import paper
+from sccountsdiff.benchmark.baselines import CountsDiffPaper
 from sccountsdiff.benchmark.paper import recipes, rows
 from sccountsdiff.benchmark.paper.atlases import load_fetus
 
@@ -158,3 +160,19 @@ def test_wrong_arguments_are_refused_before_data_are_read(options, message):
         paper.fetus_mcar("nowhere.h5ad", **options)
     with pytest.raises(ValueError, match="scale|rows"):
         paper.fetus_steps("nowhere.h5ad", **options)
+
+
+def test_the_choice_is_noted_with_all_scores(fetus_file, few_steps, tmp_path, monkeypatch):
+    """Also the models that were chosen from are trained on fewer cells, and share one training."""
+    seen = []
+    fit = CountsDiffPaper._fit
+    monkeypatch.setattr(
+        CountsDiffPaper, "_fit", lambda self, cells, seed: seen.append(len(cells)) or fit(self, cells, seed)
+    )
+    options = {"scale": 1e-5, "rows": ["CountsDiff"], "metrics": ["energy_distance"], "n_samples": 1, **FAST}
+    table = paper.fetus_mcar(fetus_file, tmp_path, **options)
+    (note,) = tmp_path.glob("tuned_*.json")
+    record = json.loads(note.read_text())
+    assert len(record["scores"]) == 7 and record["scores"][record["chosen"]] == min(record["scores"].values())
+    assert table["method"].tolist() == [record["chosen"]] and table["row"].tolist() == ["CountsDiff"]
+    assert seen == [96, 108], "of 120 cells, 12 are test cells, and 12 validation cells"
