@@ -1,7 +1,7 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
 They are written to ``docs/_generated``, and pages include them: a card for each imputation method, the tables of the saved
-comparisons, the overview of all methods (a figure and a table), and the recipes of images. Single numbers and statements are in ``values.py``.
+comparisons, the overview of all methods (a figure and a table), the settings of the paper's rows, and the recipes of images. Single numbers and statements are in ``values.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import image_recipes
 import overview
 import pandas as pd
+import papers
 import tiers
 from results import COMPARISONS, HIGHER_IS_BETTER, RESULTS, read
 
@@ -160,11 +161,13 @@ def write(app=None) -> None:
         texts |= {"tier1_values.md": tiers.values(results), "tier1_runs.md": tiers.runs(results)}
     for name in ("blocks", "latent", "ablation", "averaging", "largest_draws"):
         texts[f"{name}.md"] = getattr(tiers, name)() or "No results yet.\n"
+    texts |= {"paper_settings.md": papers.settings(), "paper_model.md": papers.scores() or "No results yet.\n"}
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again
             path.write_text(text)
     overview.save(folder / "comparison_overview.png")
+    papers.save_figure(folder / "paper_model.png")
 
 
 def setup(app):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sccountsdiff.benchmark.masked_diffusion import MASK, MaskedState, remasking_rates, sample_masked
-from sccountsdiff.diffusion import reverse_walk
+from sccountsdiff.diffusion import birth_probability, reverse_walk
 
 N = 8_000
 
@@ -117,3 +117,22 @@ def test_observed_entries_are_held_and_others_stay_masked(known):
         assert (codes[:, 2] == MASK).all()
         share = 1.0 if known == "clean" else 1 - t
         assert (codes[:, 0] == 0).float().mean().item() == pytest.approx(share, abs=5 * (t * (1 - t) / N) ** 0.5)
+
+
+def test_remasking_probabilities_are_those_of_remdm():
+    """sigma is a share of min(1, (1 - a_s) / a_t); a masked entry is revealed with (a_s - (1 - sigma) a_t) / (1 - a_t)."""
+    state, sites = (
+        MaskedState(torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1)),
+        torch.ones(1, 1, dtype=torch.bool),
+    )
+    times = torch.linspace(1, 0, 12, dtype=torch.float64)[1:]
+    alphas = torch.cos(times * torch.pi / 2) ** 2
+    for a_t, a_s in zip(alphas[:-1], alphas[1:], strict=True):
+        bound = min(1.0, float((1 - a_s) / a_t))
+        rescaled, capped = (float(remasking_rates(kind, 0.3, a_t, a_s, state, sites)) for kind in ("rescale", "cap"))
+        assert rescaled == pytest.approx(0.3 * bound) and capped == pytest.approx(min(0.3, bound))
+        revealed = float(birth_probability(a_t, a_s, torch.tensor(rescaled)))
+        assert revealed == pytest.approx(float((a_s - (1 - rescaled) * a_t) / (1 - a_t)))
+        assert float(a_t) * (1 - rescaled) + float(1 - a_t) * revealed == pytest.approx(float(a_s)), (
+            "the marginal stays"
+        )

@@ -191,6 +191,7 @@ def test_arguments_are_checked(counts, valid):
         lambda: MCAR(1.5),
         lambda: MNARLow(rate=-0.1),
         lambda: MNARHigh(slack=2),
+        lambda: MNARLow(window=-1),
         lambda: MAR(row_share=(0.6, 0.6), column_share=(0.1, 0.1)),
         lambda: MAR(row_share=0.5, column_share=(0.1, 0.1)),
         lambda: MCAR()(counts, valid=valid[:3]),
@@ -210,3 +211,13 @@ def test_arguments_are_checked(counts, valid):
     with pytest.raises(KeyError, match="did you mean 'mnar_low'"):
         get_missingness("mnar_lo")
     assert MISSINGNESS.names()[:4] == ["mcar", "mar", "mnar_low", "mnar_high"]
+
+
+def test_a_window_is_a_number_of_cells():
+    """As in the paper's code: what is hidden lies among the lowest floor(rate n) + window counts, all of which may be."""
+    counts = np.random.default_rng(0).permutation(400)[:, None]
+    chosen = np.concatenate([counts[MNARLow(rate=0.25, window=20)(counts, seed=seed)] for seed in range(200)])
+    assert len(chosen) == 200 * 100 and set(chosen) == set(range(120))
+    share = np.bincount(chosen) / 200
+    np.testing.assert_allclose(share, 100 / 120, atol=5 * np.sqrt(100 / 120 * 20 / 120 / 200))
+    assert (MNARLow(rate=0.25, window=0)(counts) == MNARLow(rate=0.25, slack=0)(counts)).all()

@@ -10,6 +10,7 @@ import pytest
 
 from sccountsdiff.benchmark.images import difference_table, recipe_table
 from sccountsdiff.benchmark.images.recipes import OTHER_DIFFERENCES
+from sccountsdiff.benchmark.paper import ROWS
 from sccountsdiff.benchmark.simulated import NegativeBinomialToy
 from sccountsdiff.benchmark.simulated.study import SETTINGS
 
@@ -21,6 +22,7 @@ sys.path.append(str(DOCS / "_ext"))
 import generated  # noqa: E402
 import image_recipes  # noqa: E402
 import overview  # noqa: E402
+import papers  # noqa: E402
 import statements  # noqa: E402
 import tiers  # noqa: E402
 from results import ResultError, look_up, number, read  # noqa: E402
@@ -271,6 +273,27 @@ class TestTiers:
         assert lines[2:] == [
             f"| {name} | all | mcar | mmd | 0.5 (`countsdiff`) | 0.4 (`scvi_draw`) | 0.01 |" for name in "ab"
         ]
+
+
+class TestPaper:
+    def test_settings_have_a_line_for_each_row_and_atlas(self):
+        lines = [line for line in papers.settings().splitlines() if line.startswith("| ")]
+        assert len(lines) == 2 * (1 + len(ROWS)) and all(line.count("|") == 8 for line in lines)
+        assert papers._pair("512", "512") == "512" and papers._pair("32", "72") == "32 *(72)*"
+
+    def test_models_were_trained_to_convergence(self):
+        """The loss of the last tenth of the epochs is hardly below that of the tenth before."""
+        for _, part in read("paper_model_losses").groupby("model"):
+            loss = part.set_index("epoch")["validation_loss"]
+            tenth = len(loss) // 10
+            fall = loss.iloc[0] - loss.min()
+            assert loss.iloc[-2 * tenth : -tenth].min() - loss.iloc[-tenth:].min() < 0.02 * fall
+
+    def test_scores_and_figure(self, tmp_path):
+        n_models = read("paper_model")["model"].nunique()
+        assert len(papers.scores().splitlines()) == 2 + 2 * n_models
+        papers.save_figure(tmp_path / "figure.png")
+        assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 class TestSavedResults:

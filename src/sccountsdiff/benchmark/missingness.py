@@ -224,19 +224,23 @@ class MAR(Missingness):
 class _MNAR(Missingness):
     rate: float = 0.25
     slack: float = 0.1
+    window: int | None = None
 
     sign: ClassVar[int]  # by which counts are multiplied; the smallest products are hidden first
 
     def __post_init__(self) -> None:
         _check_fractions("rate", self.rate)
         _check_fractions("slack", self.slack)
+        if self.window is not None:
+            whole_number("window", self.window, least=0)
 
     def _choose(self, counts: np.ndarray, valid: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         sites = np.zeros(counts.shape, dtype=bool)
         for gene in range(counts.shape[1]):
             cells = rng.permutation(np.flatnonzero(valid[:, gene]))  # so that ties are broken at random
             n_hidden = int(np.floor(self.rate * len(cells)))
-            n_window = min(n_hidden + int(np.ceil(self.slack * len(cells))), len(cells))
+            n_more = int(np.ceil(self.slack * len(cells))) if self.window is None else self.window
+            n_window = min(n_hidden + n_more, len(cells))
             order = np.argsort(self.sign * counts[cells, gene].astype(np.float64), kind="stable")
             window = cells[order[:n_window]]
             sites[rng.choice(window, n_hidden, replace=False), gene] = True
@@ -257,6 +261,8 @@ class MNARLow(_MNAR):
         Share of the valid entries of each gene that are hidden.
     slack
         The window is larger than what is hidden by this share of the valid entries.
+    window
+        Or by this number of cells. The paper's code has 5,000, of 400,000 test cells.
 
     Examples
     --------
@@ -283,6 +289,8 @@ class MNARHigh(_MNAR):
         Share of the valid entries of each gene that are hidden.
     slack
         The window is larger than what is hidden by this share of the valid entries.
+    window
+        Or by this number of cells. The paper's code has 5,000, of 400,000 test cells.
 
     Examples
     --------

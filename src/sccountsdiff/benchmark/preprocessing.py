@@ -177,8 +177,19 @@ def _variance(counts: sparse.csr_matrix) -> np.ndarray:
 
 
 def _cv(counts: sparse.csr_matrix) -> np.ndarray:
-    mean, variance = _mean(counts), _variance(counts)
-    return np.divide(np.sqrt(np.maximum(variance, 0)), mean, out=np.full_like(mean, -1), where=mean > 0)
+    return coefficient_of_variation(_mean(counts), _mean(counts.astype(np.float64).power(2)))
+
+
+def coefficient_of_variation(mean: np.ndarray, mean_square: np.ndarray) -> np.ndarray:
+    """Standard deviation over mean of each gene, from the means of its counts and of their squares; -1 without counts.
+
+    Examples
+    --------
+    >>> coefficient_of_variation(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
+    [1.0, -1.0]
+    """
+    variance = np.maximum(mean_square - mean**2, 0)
+    return np.divide(np.sqrt(variance), mean, out=np.full_like(mean, -1), where=mean > 0)
 
 
 def _residual_variance(counts: sparse.csr_matrix) -> np.ndarray:

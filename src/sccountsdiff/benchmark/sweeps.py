@@ -1,7 +1,8 @@
 """One setting of CountsDiff varied at a time, on any data set: the paper's ablations (App. E.5).
 
 Each sweep is a comparison by :func:`~sccountsdiff.benchmark.run` among variants of one method: it can be interrupted and
-continued, and where only sampling varies, all variants share one trained model.
+continued, and where only sampling varies, all variants share one trained model. Scored are validation cells, as many as a
+comparison with the same seeds has test cells, which are put away.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from sccountsdiff.benchmark.baselines import CountsDiff
 from sccountsdiff.benchmark.datasets import DataSource, load_dataset
 from sccountsdiff.benchmark.missingness import MCAR, Missingness
 from sccountsdiff.benchmark.results import label
-from sccountsdiff.benchmark.runner import run
+from sccountsdiff.benchmark.runner import TEST_SHARE, run
 from sccountsdiff.benchmark.tables import mean_and_se
+from sccountsdiff.benchmark.tuning import training_cells
 from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
@@ -271,14 +273,20 @@ def _compare_settings(
     n_samples: int = 1,
     **options: Any,
 ) -> pd.DataFrame:
-    """Compare the method in all combinations of settings."""
+    """Compare the method in all combinations of settings on validation cells: settings are to be chosen by it."""
     method = CountsDiff() if method is None else method
     defaults = {f.name: f.default for f in dataclasses.fields(method)}
     # As float settings are given as floats, 0 and 0.0 are the same variant.
     grid = {name: list(map(float, vs)) if isinstance(defaults[name], float) else vs for name, vs in grid.items()}
     points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
     variants = [dataclasses.replace(method, **point) for point in points]
-    table = run(dataset, missingness, variants, metrics=metrics, n_samples=n_samples, **options)
+    preparation = {
+        name: options.pop(name) for name in ("n_genes", "gene_ranking", "min_cells", "n_cells") if name in options
+    }
+    test_share = options.pop("test_share", TEST_SHARE)
+    cells = training_cells(load_dataset(dataset), options.get("seeds", (0,)), test_share, **preparation)
+    shares = {"min_cells": 0, "test_share": test_share / (1 - test_share)}  # as many validation cells as test cells
+    table = run(cells, missingness, variants, metrics=metrics, n_samples=n_samples, **shares, **options)
     point_of = {label(v, v.name): point for v, point in zip(variants, points, strict=True)}
     table = table[table["method"].isin(point_of)].reset_index(drop=True)
     if table["metric"].isna().all():

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare, run
 from sccountsdiff.benchmark.tasks import Pattern
 from sccountsdiff.checks import whole_number
+from sccountsdiff.files import replacing
 
 Settings = Mapping[str, Any]
 
@@ -35,7 +36,7 @@ GRIDS: dict[str, tuple[Settings, ...]] = {
 }
 """Settings to choose from, by method; those that are not named are the default ones."""
 
-CRITERIA = {"remdm": "energy_distance", "countsdiff": "energy_distance"}
+CRITERIA = dict.fromkeys(("remdm", "countsdiff", "countsdiff_paper"), "energy_distance")
 """Metric that is decisive for methods whose single answer is a draw."""
 
 CRITERION = "poisson_loss"
@@ -56,6 +57,7 @@ def tune(
     gene_ranking: Ranking = "cv",
     min_cells: int = 10,
     n_cells: int | None = None,
+    protocol: Literal["all", "paper"] = "all",
     output: str | Path | None = None,
     silent: bool = False,
 ) -> dict[str, Baseline]:
@@ -87,7 +89,7 @@ def tune(
         Settings to choose from, by method: dictionaries of arguments. Default: ``tuning.GRIDS``.
     validation_share
         Share of the training cells that are validation cells.
-    test_share, n_genes, gene_ranking, min_cells, n_cells
+    test_share, n_genes, gene_ranking, min_cells, n_cells, protocol
         As in the comparison.
     output
         Folder for the results of each setting, which are found again as those of :func:`~sccountsdiff.benchmark.run`, and
@@ -121,7 +123,7 @@ def tune(
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
     options = {"n_genes": n_genes, "gene_ranking": gene_ranking, "min_cells": min_cells, "n_cells": n_cells}
     cells = training_cells(load_dataset(dataset), seeds, test_share, **options)
-    shared = {"min_cells": 0, "test_share": validation_share, "n_samples": 1, "n_bootstrap": 0}
+    shared = {"min_cells": 0, "test_share": validation_share, "n_samples": 1, "n_bootstrap": 0, "protocol": protocol}
     chosen = {}
     for base in bases:
         settings = variants[base.name]
@@ -142,7 +144,8 @@ def tune(
             record = {"dataset": cells.name, "method": base.name, "chosen": losses.idxmin(), "metric": criterion.name}
             record |= {"missingness": table["missingness"].iloc[0], "seeds": seeds, "scores": scores}
             name = f"tuned_{cells.name}_{base.name}_{'_'.join(map(str, seeds))}.json"
-            (Path(output) / name).write_text(json.dumps(record, indent=1))
+            with replacing(Path(output) / name) as beside:
+                beside.write_text(json.dumps(record, indent=1))
     return chosen
 
 

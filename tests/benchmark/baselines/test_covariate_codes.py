@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder, CovariateEmbedding
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder, CovariateEmbedding, CovariateLabel
 
 
 def test_covariates_are_coded_as_in_training():
@@ -36,3 +36,19 @@ def test_embedding_is_a_sum_over_covariates_and_nothing_in_the_null_state():
     assert (out[2] == 0).all()
     nothing = CovariateEmbedding([], 0, n_hidden=5)(torch.zeros(2, 0).long(), torch.zeros(2, 0), null[:2])
     assert nothing.shape == (2, 5) and (nothing == 0).all()
+
+
+def test_labels_tell_combinations_apart():
+    codes = torch.tensor([[0, 2], [1, 0], [0, 2], [2, 1]])
+    label = CovariateLabel(codes, [3, 3], n_hidden=2)
+    torch.nn.init.normal_(label.vectors.weight)
+    seen = label(codes, torch.zeros(4, dtype=torch.bool))
+    assert len(label) == 3 and torch.equal(seen[0], seen[2]) and len(seen.unique(dim=0)) == 3
+    others = torch.tensor([[i, j] for i in range(3) for j in range(3) if [i, j] not in codes.tolist()])
+    assert not label(others, torch.zeros(len(others), dtype=torch.bool)).any()
+    assert not label(codes, torch.ones(4, dtype=torch.bool)).any(), "a category that was not seen"
+    alone = CovariateLabel(torch.zeros(5, 0, dtype=torch.long), [], n_hidden=2)
+    assert len(alone) == 1 and alone(torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, dtype=torch.bool)).shape == (
+        2,
+        2,
+    )

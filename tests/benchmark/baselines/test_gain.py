@@ -140,3 +140,23 @@ def test_training_on_cells_with_gaps(low_rank):
 def test_hint_rate_is_checked(low_rank):
     with pytest.raises(ValueError, match="hint_rate must be between 0 and 1, found 2"):
         GAIN(hint_rate=2).fit(low_rank.train)
+
+
+def test_a_training_step_has_the_losses_of_the_authors_code(method, batch, monkeypatch):
+    """Written there with probabilities and masks of numbers: D by cross-entropy, G by log D and 100 times its error."""
+    network = method.network.train()
+    monkeypatch.setattr("sccountsdiff.benchmark.baselines.gain.random_part", lambda observed: observed)
+    with torch.no_grad():
+        losses = []
+        for objective in (network.discriminator_objective, network.loss):
+            torch.manual_seed(3)
+            losses.append(objective(batch).item())
+        torch.manual_seed(3)
+        values = network.values(batch.counts, batch.observed)
+        m, z = batch.observed.float(), 0.01 * torch.rand_like(values)
+        g = network.generator(torch.cat([m * values + (1 - m) * z, m], dim=1))
+        hints = m * (torch.rand(m.shape) < 0.9).float()
+        d = network.discriminator(torch.cat([m * values + (1 - m) * g, hints], dim=1)).sigmoid()
+    of_d = -(m * (d + 1e-8).log() + (1 - m) * (1 - d + 1e-8).log()).mean()
+    of_g = -((1 - m) * (d + 1e-8).log()).mean() + 100 * ((m * values - m * g) ** 2).mean() / m.mean()
+    np.testing.assert_allclose(losses, [of_d.item(), of_g.item()], rtol=1e-4)

@@ -172,3 +172,27 @@ def test_components_find_the_types_of_cells(low_rank, fitted):
     same = kinds[:, None] == kinds
     distance = np.linalg.norm(z[:, None] - z, axis=2)
     assert distance[same].mean() < 0.6 * distance[~same].mean()
+
+
+def test_bound_is_that_of_the_authors_code_for_its_layers(low_rank):
+    """One linear layer each: components, mean and log-variance of z, numbers of genes; and the KL terms as written there."""
+    sizes = {"n_hidden": 0, "n_latent": 4, "n_components": 3, "n_gene_latent": 1}
+    counts, n = low_rank.train.X[:6], low_rank.train.n_vars
+    network = network_of(HIVAEPoisson, counts, **sizes).eval()
+    shapes = [tuple(part[0].weight.shape) for part in (network.component, network.latent, network.decoder)]
+    assert shapes == [(3, n), (8, n + 3), (n, 4)]
+    x, observed = torch.as_tensor(counts), torch.ones(counts.shape, dtype=torch.bool)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        found = network.elbo(x, observed, observed)
+        torch.manual_seed(1)
+        logits = network.component_logits(x, observed)
+        s = torch.nn.functional.gumbel_softmax(logits, network.temperature, hard=True)
+        mu, log_var = network.latent_posterior(x, observed, s)
+        z = mu + torch.randn_like(mu) * (log_var / 2).exp()
+        rate = network.rate(network.parameters_of(z, s))
+        log_p = ((x + 1) * rate.log() - rate - torch.lgamma(x + 2)).sum(1)
+        log_pi = logits.log_softmax(1)
+        kl_s = (log_pi.exp() * log_pi).sum(1) + np.log(3)
+        kl_z = 0.5 * (log_var.exp() + (network.prior_mean(s) - mu) ** 2 - log_var - 1).sum(1)
+    torch.testing.assert_close(found, log_p - kl_z - kl_s, rtol=1e-3, atol=1e-3)

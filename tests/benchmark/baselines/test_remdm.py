@@ -118,8 +118,33 @@ def test_counts_in_counts_out_whatever_the_cells(low_rank):
         ({"max_classes": 1}, "max_classes=1"),
         ({"quantile": 0.0}, "quantile=0.0"),
         ({"n_steps": 0}, "n_steps"),
+        ({"backbone": "unet"}, "`backbone` must be"),
+        ({"backbone": "transformer", "n_heads": 7}, "n_heads=7 must divide"),
     ],
 )
 def test_bad_settings_are_refused_before_training(setting, message):
     with pytest.raises(ValueError, match=message):
         ReMDM(**setting)
+
+
+def test_a_transformer_over_genes_beats_the_mean(low_rank):
+    size = {"backbone": "transformer", "n_hidden": 32, "n_heads": 2, "lr": 1e-2, "n_warmup_steps": 10, "max_epochs": 40}
+    method = ReMDM(**SMALL | size).fit(low_rank.train, covariates="type")
+    answer = method.impute(low_rank.test, low_rank.sites, 10).mean(0)
+    assert np.sqrt(np.mean((answer - low_rank.test.X)[low_rank.sites] ** 2)) < 0.85 * low_rank.rmse_of_gene_mean
+
+
+def test_the_transformer_has_one_output_layer_for_all_genes(low_rank):
+    """Genes are told apart by their vectors alone: with the same vector and the same count they have the same law."""
+    size = {"backbone": "transformer", "n_hidden": 16, "n_heads": 2, "n_layers": 1, "max_epochs": 0, "patience": None}
+    network = disturb(ReMDM(**size).fit(low_rank.train, covariates="type").network).eval()
+    network.backbone.genes.data[7] = network.backbone.genes.data[3]
+    counts = torch.as_tensor(low_rank.test.X[:4])
+    codes = network.classes.encode(counts)
+    codes[:, 7] = codes[:, 3]
+    batch = batch_of(counts, torch.ones_like(counts, dtype=torch.bool), [0] * 4)
+    numbers = network(codes, batch, torch.zeros(4, dtype=torch.bool))
+    law = network.log_law(numbers, torch.ones_like(codes, dtype=torch.bool)).unflatten(0, codes.shape)
+    torch.testing.assert_close(law[:, 7], law[:, 3])
+    assert not torch.allclose(law[:, 8], law[:, 3])
+    assert network.bias.shape == (1, len(network.classes))

@@ -23,6 +23,14 @@ def as_cells(counts, observed=None):
     return Cells(counts, observed, pd.DataFrame(index=range(len(counts))))
 
 
+def as_batch(counts, observed=None):
+    counts = torch.as_tensor(counts)
+    observed = torch.ones(counts.shape, dtype=torch.bool) if observed is None else observed
+    n = len(counts)
+    nothing = torch.zeros(n, 0, dtype=torch.long)
+    return Batch(counts, observed, nothing, nothing.float(), torch.zeros(n, dtype=torch.bool))
+
+
 @pytest.fixture(scope="module")
 def counts():
     return np.random.default_rng(0).poisson(np.random.default_rng(1).gamma(0.5, 4, (30, 12))).astype(np.float32)
@@ -34,10 +42,9 @@ def test_learns(low_rank):
 
 
 def test_attention_has_a_fast_kernel(counts):
-    network = SCGPT(n_hidden=8)._network(as_cells(counts)).train()
-    batch = Batch(torch.as_tensor(counts), torch.ones(counts.shape, dtype=torch.bool), None, None, None)
+    network = SCGPT(n_hidden=8).untrained(as_cells(counts)).train()
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]):
-        network.loss(batch).backward()
+        network.loss(as_batch(counts)).backward()
 
 
 def test_pretrained_imputes_without_training(released):
@@ -120,12 +127,12 @@ def test_bad_checkpoints_are_named(released):
 
 def test_entries_that_are_missing_are_neither_input_nor_target(counts):
     observed = np.random.default_rng(2).random(counts.shape) < 0.7
-    network = SCGPT(n_hidden=8)._network(as_cells(np.where(observed, counts, 0), observed)).eval()
+    network = SCGPT(n_hidden=8).untrained(as_cells(np.where(observed, counts, 0), observed)).eval()
     losses = []
     for filler in (0.0, 50.0):
         torch.manual_seed(0)
         x = torch.as_tensor(np.where(observed, counts, np.float32(filler)))
-        losses.append(network.loss(Batch(x, torch.as_tensor(observed), None, None, None)).item())
+        losses.append(network.loss(as_batch(x, torch.as_tensor(observed))).item())
     assert losses[0] == losses[1]
     cells = AnnData(counts)
     method = SCGPT(**SMALL).fit(cells, observed=observed)
@@ -133,11 +140,42 @@ def test_entries_that_are_missing_are_neither_input_nor_target(counts):
 
 
 def test_loss_is_the_error_at_hidden_genes_at_the_depth_of_observed_ones(counts):
-    network = SCGPT(n_hidden=8)._network(as_cells(counts))
-    network.transformer.forward = lambda genes, values, observed: torch.zeros(genes.shape)
+    network = SCGPT(n_hidden=8).untrained(as_cells(counts))
+    network.transformer.forward = lambda genes, values, observed, label: torch.zeros(genes.shape)
     x, observed = torch.as_tensor(counts), torch.ones(counts.shape, dtype=torch.bool)
     torch.manual_seed(0)
-    loss = network.loss(Batch(x, observed, None, None, None))
+    loss = network.loss(as_batch(x, observed))
     torch.manual_seed(0)
     hidden = hide(observed, network.hidden_shares)
     torch.testing.assert_close(loss, network.values(x, ~hidden)[hidden].square().mean())
+
+
+def test_the_label_does_what_the_authors_decoder_does_with_it(counts):
+    """There the decoder's first layer reads the token and the label side by side; a sum of two products is the same."""
+    network = SCGPT(n_hidden=8).untrained(as_cells(counts)).eval()
+    decoder = network.transformer.decoder.fc
+    first = torch.nn.Linear(16, 8)
+    h, label = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        first.weight[:, :8], first.bias[:] = decoder[0].weight, decoder[0].bias
+        first.weight[:, 8:] = decoder[0].weight  # what a vector adds before the layer
+        theirs = decoder[1:](first(torch.cat([h, label], dim=1)))
+        torch.testing.assert_close(decoder(h + label), theirs)
+
+
+def test_covariates_enter_as_one_label_and_unseen_combinations_as_none(low_rank):
+    train, test = low_rank.train.copy(), low_rank.test[:6].copy()
+    train.obs["batch"] = np.where(np.arange(train.n_obs) % 2, "x", "y")
+    train.obs.loc[train.obs["type"] == train.obs["type"].iloc[0], "batch"] = "x"  # one combination is missing
+    method = SCGPT(**SMALL | {"n_tokens": None}).fit(train, covariates=["type", "batch"])
+    label = method.network.label
+    assert len(label) == len(train.obs[["type", "batch"]].drop_duplicates())
+    torch.nn.init.normal_(label.vectors.weight)
+    sites = np.ones(test.shape, dtype=bool)
+    sites[:, :10] = False
+    answers = {}
+    for kind, batch in ((train.obs["type"].iloc[0], "x"), (train.obs["type"].iloc[0], "y"), ("new", "x")):
+        test.obs["type"], test.obs["batch"] = str(kind), batch
+        answers[str(kind), batch] = method.impute(test, sites)
+    seen, missing, unknown = answers.values()
+    assert np.array_equal(missing, unknown) and not np.allclose(seen, missing)

@@ -1,9 +1,12 @@
 """scIDPMs learns from targets only, and takes depth from the other observed entries."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.gaussian_diffusion import reverse_step
 from sccountsdiff.benchmark.baselines.scidpms import ScIDPMs
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 
@@ -19,6 +22,10 @@ def network(low_rank):
     network = method.network
     torch.nn.init.normal_(network.decoder, generator=generator(1))
     return network
+
+
+def as_cells(counts):
+    return Cells(counts, np.ones(counts.shape, dtype=bool), pd.DataFrame(index=range(len(counts))))
 
 
 def batch_of(counts, observed):
@@ -139,3 +146,48 @@ def test_any_cell_can_be_imputed(low_rank):
 def test_bad_settings_are_refused_before_training(setting, message):
     with pytest.raises(ValueError, match=message):
         ScIDPMs(**setting)
+
+
+def test_noise_is_the_target_of_the_authors_code(low_rank, monkeypatch):
+    """Four fifths of what is observed are targets, and the loss is the mean squared error of their noise."""
+    network = ScIDPMs(n_hidden=8, n_heads=2, predicts="noise", target_share=0.8).untrained(as_cells(low_rank.train.X))
+    counts = torch.as_tensor(low_rank.train.X)
+    seen = {}
+
+    def perfect(x, level, values, shown, targets):
+        a = network.shares[level][:, None]
+        seen["targets"] = targets
+        return torch.where(targets, (x - a.sqrt() * values) / (1 - a).sqrt(), 1e3) + 0.5
+
+    monkeypatch.setattr(network, "forward", perfect)
+    torch.manual_seed(0)
+    loss = network.loss(batch_of(counts, torch.ones_like(counts, dtype=torch.bool)))
+    assert loss.item() == pytest.approx(0.25, abs=1e-3)
+    share, n = seen["targets"].float().mean().item(), counts.numel()
+    assert share == pytest.approx(0.8, abs=5 * (0.16 / n) ** 0.5)
+
+
+def test_a_step_with_predicted_noise_is_that_of_the_authors_code(low_rank, monkeypatch):
+    """(x - beta / sqrt(1 - a) noise) / sqrt(1 - beta), and noise of variance (1 - a') / (1 - a) beta."""
+    method = ScIDPMs(n_hidden=8, n_heads=2, predicts="noise", n_levels=300, n_steps=300)
+    network = method.untrained(as_cells(low_rank.train.X))
+    predicted, fresh = torch.randn(2, 5, 50, generator=generator(1)), torch.randn(5, 50, generator=generator(2))
+    x, nothing = predicted[1], torch.ones(5, 50, dtype=torch.bool)
+    monkeypatch.setattr(network, "forward", lambda *arguments: predicted[0])
+    betas = np.linspace(0.0001**0.5, 0.5**0.5, 300) ** 2
+    shares = np.cumprod(1 - betas)
+    for t in (299, 150, 1):
+        beta, a, a_before = betas[t], shares[t], shares[t - 1]
+        expected = (x - beta / (1 - a) ** 0.5 * predicted[0]) / (1 - beta) ** 0.5
+        expected = expected + ((1 - a_before) / (1 - a) * beta) ** 0.5 * fresh
+        velocity = network.velocity(x, t + 1, x, nothing, nothing)
+        found = reverse_step(x, velocity, network.shares[t + 1], network.shares[t], 1.0, fresh)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3, check_dtype=False)
+
+
+def test_a_gene_that_is_a_token_shares_its_layers(low_rank):
+    one, two = (
+        sum(p.numel() for p in ScIDPMs(n_hidden=8, n_heads=2, group_size=1).untrained(as_cells(x)).parameters())
+        for x in (low_rank.train.X[:, :20], low_rank.train.X[:, :40])
+    )
+    assert two - one == 20 * 8

@@ -150,3 +150,28 @@ def test_answers_follow_the_observed_depth(low_rank):
     deeper.X = deeper.X * 4
     shallow, deep = (method.impute(cells, low_rank.sites)[low_rank.sites] for cells in (low_rank.test, deeper))
     assert 3 < deep.sum() / shallow.sum() < 5
+
+
+def test_values_are_embedded_as_in_the_authors_code():
+    """A linear layer, leaky rectifier, another linear layer added to its input, softmax, and the mean of bin vectors."""
+    embed = AutoDiscretization(n_bins=7, n_hidden=5)
+    w1, b1, w2, b2 = (p.detach().numpy() for p in (*embed.score.parameters(), *embed.mix.parameters()))
+    for value in (0.0, 0.7, 5.0):
+        x = value * w1[:, 0] + b1
+        x = np.where(x > 0, x, 0.1 * x)
+        x = 1.0 * x + w2 @ x + b2
+        weights = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+        found = embed(torch.tensor([value])).detach().numpy()[0]
+        np.testing.assert_allclose(found, weights @ embed.bins.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_zeros_and_other_counts_are_hidden_at_rates_of_their_own():
+    counts = (np.random.default_rng(0).random((200, 60)) < 0.4).astype(np.float32)
+    network = network_of(counts, hidden_shares=(0.3,), hidden_zeros=0.03)
+    torch.manual_seed(0)
+    hidden = network.hide(Batch(torch.as_tensor(counts), torch.ones(counts.shape, dtype=torch.bool), None, None, None))
+    for where, rate in ((counts > 0, 0.3), (counts == 0, 0.03)):
+        found, n = hidden.numpy()[where].mean(), where.sum()
+        assert found == pytest.approx(rate, abs=5 * np.sqrt(rate * (1 - rate) / n))
+    with pytest.raises(ValueError, match="hidden_zeros"):
+        XTrimoGene(hidden_zeros=0.0)

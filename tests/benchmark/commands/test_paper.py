@@ -58,4 +58,15 @@ def test_help_names_the_whole_command(capsys):
     with pytest.raises(SystemExit):
         main(["benchmark", "paper", "--help"])
     text = capsys.readouterr().out
-    assert text.startswith("usage: sccountsdiff benchmark paper [-h] --data FILE") and "heart_mcar_classifier" in text
+    assert text.startswith("usage: sccountsdiff benchmark paper [-h] [--data FILE]") and "heart_mcar_classifier" in text
+
+
+def test_a_dry_run_needs_no_data(capsys):
+    command = ["benchmark", "paper", "heart_mcar", "--scale", "0.01", "--rows", "MAGIC", "GAIN"]
+    assert main([*command, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["fit_hours", "impute_hours", "memory_gb"] and [line[:5] for line in lines[1:]] == [
+        "MAGIC",
+        "GAIN ",
+    ]
+    assert main(command) == 2 and "--data is needed" in capsys.readouterr().err

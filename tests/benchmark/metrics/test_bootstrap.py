@@ -54,3 +54,11 @@ def test_arguments(data):
         metrics.bootstrap_se("rmse", truth=data["truth"], imputed=data["imputed"])
     with pytest.raises(ValueError, match="without the sites"):
         metrics.bootstrap_se("crps", truth=data["truth"], draws=np.zeros((2, 5)))
+
+
+def test_a_metric_that_takes_all_resamples_at_once_has_the_same_standard_error(data):
+    """Up to the width of the kernels, which is then that of all cells."""
+    at_once, one_by_one = (metrics.bootstrap_se(m, n_resamples=40, **cells) for m, cells in (
+        ("mmd", data), (metrics.mmd, {name: data[name] for name in ("truth", "imputed")}),
+    ))  # fmt: skip
+    assert at_once == pytest.approx(one_by_one, rel=0.1)

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
 from sccountsdiff.benchmark import metrics
-from sccountsdiff.benchmark.metrics import inputs, kernel
+from sccountsdiff.benchmark.metrics import kernel
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_mmd_agrees_with_scikit_learn_kernels(pair, monkeypatch):
         ]
     )
     assert metrics.mmd(truth, imputed) == pytest.approx(expected)
-    monkeypatch.setattr(inputs.blocks, "__defaults__", (17,))
+    monkeypatch.setattr(kernel, "BLOCK", 17)
     assert metrics.mmd(truth, imputed) == pytest.approx(expected)
 
 
@@ -56,3 +57,35 @@ def test_mmd_on_some_cells(pair):
     some = [metrics.mmd(truth, imputed, max_cells=40, seed=s) for s in (0, 0, 1)]
     assert some[0] == some[1] != some[2] and some[0] == pytest.approx(metrics.mmd(truth, imputed), rel=0.5)
     assert metrics.mmd(np.zeros((5, 2)), np.zeros((5, 2))) == 0
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_single_precision_is_as_good_as_double(pair, monkeypatch, whole):
+    truth, imputed = pair if whole else (pair[0], pair[1] + 0.3)
+    assert kernel._exact(imputed) == whole
+    double = metrics.mmd(truth, imputed)
+    monkeypatch.setattr(kernel, "DOUBLE_UP_TO", 0)
+    assert metrics.mmd(truth, imputed) == pytest.approx(double, abs=1e-6)
+    assert metrics.mmd(imputed, imputed) == 0
+
+
+def test_kernels_of_any_widths_are_those_of_their_own_exponentials():
+    """Also where a kernel is made from the wider one before it."""
+    x, y = torch.rand(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    widths = np.array([0.3, 1.0, 0.5, 0.25, 2.0])
+    expected = sum(torch.exp(-(torch.cdist(x, y) ** 2) / (2 * w**2)) for w in widths)
+    torch.testing.assert_close(kernel._kernels(x, y, widths), expected)
+
+
+def test_resamples_are_weighted_cells(pair):
+    """Cells that are there twice count twice, as with copies of them, for the same kernels."""
+    truth, imputed = pair
+    numbers = np.random.default_rng(2).integers(0, 3, (4, len(truth)))
+    widths = kernel._widths(truth)
+    expected = []
+    for number in numbers:
+        copies = np.repeat(np.arange(len(truth)), number)
+        expected.append(kernel._discrepancies(truth[copies], imputed[copies], widths, np.ones((1, len(copies))))[0])
+    np.testing.assert_allclose(kernel.mmd_of_resamples(truth, imputed, numbers=numbers), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="numbers must have shape"):
+        kernel.mmd_of_resamples(truth, imputed, numbers=numbers[:, :5])

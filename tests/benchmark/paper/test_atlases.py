@@ -3,6 +3,7 @@ import pytest
 
 from sccountsdiff.benchmark.paper import atlases
 from sccountsdiff.benchmark.paper.atlases import FETUS, HEART, load_fetus, load_heart
+from sccountsdiff.benchmark.preprocessing import filter_genes, top_genes
 
 HEART_COLUMNS = {"age": "age_group"}
 
@@ -75,3 +76,14 @@ def test_a_share_is_whole_cells_of_the_file(cells, fetus_file, monkeypatch, shar
 def test_atlases_are_those_of_the_paper():
     assert (FETUS.n_genes, FETUS.n_steps, FETUS.n_hidden, FETUS.n_heads) == (1000, 100_000, 64, 4)
     assert (HEART.n_genes, HEART.n_steps, HEART.n_hidden, HEART.n_heads) == (500, 50_000, 128, 8)
+
+
+def test_the_genes_of_a_recipe_are_read_in_chunks(cells, fetus_file, tmp_path):
+    whole = load_fetus(fetus_file).adata
+    data = load_fetus(fetus_file, n_genes=10, common_share=0.5, cache=tmp_path / "counts").adata
+    expected = top_genes(filter_genes(whole, 60), 10)
+    assert data.var_names.equals(expected.var_names) and data.obs.equals(whole.obs)
+    np.testing.assert_array_equal(data.X.toarray(), expected.X.toarray())
+    assert (tmp_path / "counts" / "data.npy").exists()
+    part = load_fetus(fetus_file, n_genes=10, share=0.5).adata
+    assert part.n_vars == 10 and part.obs_names.equals(load_fetus(fetus_file, share=0.5).adata.obs_names)

@@ -1,7 +1,11 @@
+import json
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from sccountsdiff.benchmark import paper
+from sccountsdiff.benchmark.baselines import CountsDiffPaper
 from sccountsdiff.benchmark.paper import recipes, rows
 from sccountsdiff.benchmark.paper.atlases import load_fetus
 
@@ -13,11 +17,12 @@ def calls(monkeypatch):
     """What is handed to the runner, which is not run."""
     found = []
 
-    def stand_in(dataset, missingness, methods, **options):
-        found.append({"dataset": dataset, "missingness": missingness, "methods": methods, **options})
+    def stand_in(dataset, **options):
+        found.append({"dataset": dataset, **options})
         return pd.DataFrame({"method": []})
 
     monkeypatch.setattr(recipes, "run", stand_in)
+    monkeypatch.setattr(recipes, "choose_settings", lambda dataset, methods, **_: {m.name: m for m in methods})
     return found
 
 
@@ -36,7 +41,9 @@ def test_full_size_is_the_paper_s(calls, fetus_file, heart_file, name):
     assert call["min_cells"] == (25 if heart else 3)  # 100,000 of all cells of the atlas, for 120 cells
     assert call["protocol"] == "paper" and call["n_bootstrap"] == 10
     assert call["bootstrap_cells"] == (20_000 if heart else 50_000)
-    assert repr(call["missingness"]).startswith("MNARLow(rate=0.25" if name == "fetus_mnar" else "MCAR(rate=0.5")
+    assert repr(call["missingness"]).startswith(
+        "MNARLow(rate=0.25, slack=0.1, window=5000" if name == "fetus_mnar" else "MCAR(rate=0.5"
+    )
     assert [method.name for method in call["methods"]] == ["zero", "countsdiff_paper"]
     assert set(call["metrics"]) >= {"rmse", "spearman", "scfid", "mmd", "sliced_wasserstein"}
 
@@ -53,6 +60,48 @@ def test_scale_shrinks_cells_genes_and_steps(calls, fetus_file, monkeypatch):
     assert half["seeds"] == [3]
 
 
+def test_the_window_is_as_large_a_share_of_fewer_cells(calls, fetus_file):
+    paper.fetus_mnar(fetus_file, scale=0.1, rows=["Zero imputation"])
+    assert calls[0]["missingness"].window == 500
+
+
+def test_settings_are_chosen_on_validation_cells(fetus_file, monkeypatch):
+    """Of the rows that the paper tuned, and of these alone; no test cell is among them."""
+    asked, scored = [], []
+
+    def choose(dataset, methods, **options):
+        asked.append({"methods": [method.name for method in methods], **options})
+        return {method.name: replace(method, **options["grids"][method.name][1]) for method in methods}
+
+    monkeypatch.setattr(recipes, "choose_settings", choose)
+    monkeypatch.setattr(
+        recipes, "run", lambda dataset, **options: scored.append(options) or pd.DataFrame({"method": []})
+    )
+    names = ["Zero imputation", "ReMDM", "CountsDiff", "Blackout"]
+    paper.fetus_mcar(fetus_file, scale=1e-5, rows=names, seeds=[3, 4])
+    (call,) = asked
+    assert call["methods"] == ["remdm", "countsdiff_paper"] and call["seed"] == [3, 4]
+    assert call["protocol"] == "paper" and call["validation_share"] == pytest.approx(1 / 9)
+    assert [method.n_steps for method in scored[0]["methods"][1:]] == [10, 19, 10]
+    paper.fetus_mcar(fetus_file, scale=1e-5, rows=names, tune=False)
+    assert len(asked) == 1 and scored[1]["methods"][1].n_steps == 19
+
+
+def test_forest_diffusion_takes_its_time_if_asked(calls, fetus_file):
+    for allowed in (False, True):
+        paper.fetus_mcar(fetus_file, rows=["Forest-Diffusion"], allow_slow=allowed)
+    assert [call["methods"][0].allow_slow for call in calls] == [False, True]
+
+
+def test_estimates_grow_with_the_scale():
+    half, full = (paper.heart_mcar.estimates(scale=scale, rows=["ReMDM", "GAIN"], speed=1e12) for scale in (0.5, 1))
+    assert (full.loc["ReMDM"] > 2 * half.loc["ReMDM"]).all() and full["memory_gb"].gt(3 * half["memory_gb"]).all()
+    faster = paper.heart_mcar.estimates(rows=["ReMDM"], speed=2e12)
+    assert faster.loc["ReMDM", "fit_hours"] == pytest.approx(full.loc["ReMDM", "fit_hours"] / 2, rel=0.02)
+    with pytest.raises(ValueError, match="scale"):
+        paper.heart_mcar.estimates(scale=2)
+
+
 def test_methods_that_cannot_run_are_recorded(fetus_file, tmp_path):
     """Weights that nobody gave do not stop the other rows."""
     names = ["Mean imputation", "Conditional Mean", "scGPT (pretrained)"]
@@ -67,7 +116,7 @@ def test_methods_that_cannot_run_are_recorded(fetus_file, tmp_path):
 
 
 def test_countsdiff_in_the_paper_s_setting_runs(fetus_file, few_steps):
-    table = paper.fetus_mcar_classifier(fetus_file, scale=1e-5, rows=["CountsDiff"], n_samples=1, **FAST)
+    table = paper.fetus_mcar_classifier(fetus_file, scale=1e-5, rows=["CountsDiff"], n_samples=1, tune=False, **FAST)
     assert table["error"].isna().all()
     ours = table[table["row"] == "CountsDiff"].set_index("metric")["value"]
     assert ours.between(0, 1).all() and set(ours.index) == {"accuracy", "macro_f1"}
@@ -111,3 +160,19 @@ def test_wrong_arguments_are_refused_before_data_are_read(options, message):
         paper.fetus_mcar("nowhere.h5ad", **options)
     with pytest.raises(ValueError, match="scale|rows"):
         paper.fetus_steps("nowhere.h5ad", **options)
+
+
+def test_the_choice_is_noted_with_all_scores(fetus_file, few_steps, tmp_path, monkeypatch):
+    """Also the models that were chosen from are trained on fewer cells, and share one training."""
+    seen = []
+    fit = CountsDiffPaper._fit
+    monkeypatch.setattr(
+        CountsDiffPaper, "_fit", lambda self, cells, seed: seen.append(len(cells)) or fit(self, cells, seed)
+    )
+    options = {"scale": 1e-5, "rows": ["CountsDiff"], "metrics": ["energy_distance"], "n_samples": 1, **FAST}
+    table = paper.fetus_mcar(fetus_file, tmp_path, **options)
+    (note,) = tmp_path.glob("tuned_*.json")
+    record = json.loads(note.read_text())
+    assert len(record["scores"]) == 7 and record["scores"][record["chosen"]] == min(record["scores"].values())
+    assert table["method"].tolist() == [record["chosen"]] and table["row"].tolist() == ["CountsDiff"]
+    assert seen == [96, 108], "of 120 cells, 12 are test cells, and 12 validation cells"

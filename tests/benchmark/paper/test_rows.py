@@ -1,3 +1,4 @@
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -62,7 +63,30 @@ def test_scidpms_is_the_original_s_at_full_size_and_ours_below():
     full, small = (row.method(Budget(FETUS, 4_062_980, scale)) for scale in (1, 0.1))
     assert (full.group_size, full.n_layers, full.n_heads, full.n_levels) == (1, 6, 8, 300)
     assert (full.max_epochs, full.batch_size, full.lr, full.eta, full.n_steps) == (65, 32, 5e-4, 1.0, 300)
+    assert (full.predicts, full.target_share) == ("noise", 0.8)
     assert (small.group_size, small.n_levels, small.n_steps, small.max_epochs) == (25, 50, 50, 65)
+
+
+def test_remdm_has_the_backbone_and_the_training_of_countsdiff():
+    budget = Budget(FETUS, 4_062_980)
+    remdm, countsdiff = (
+        next(row for row in ROWS if row.name == name).method(budget) for name in ("ReMDM", "CountsDiff")
+    )
+    assert remdm.backbone == countsdiff.backbone == "transformer"
+    network, training = countsdiff.model_kwargs, countsdiff.train_kwargs
+    assert all(getattr(remdm, name) == network[name] for name in ("n_hidden", "n_heads", "n_layers", "p_uncond"))
+    assert all(getattr(remdm, name) == training[name] for name in ("batch_size", "ema_decay"))
+    assert all(getattr(remdm, name) == training["plan_kwargs"][name] for name in ("lr", "n_warmup_steps"))
+    assert (remdm.max_epochs, remdm.known, remdm.n_steps) == (countsdiff.max_epochs, "noised", countsdiff.n_steps)
+    assert remdm.quantile == 1.0, "every count has a class"
+
+
+def test_grids_are_settings_of_sampling():
+    """So that all of them share one trained model."""
+    for row in ROWS:
+        method = row.method(Budget(HEART, 1000, 0.1, weights=Path("somewhere")))
+        assert all(replace(method, **point).training_key == method.training_key for point in row.grid)
+    assert {row.name for row in ROWS if row.grid} == {"ReMDM", "CountsDiff"}
 
 
 def test_genes_that_released_weights_do_not_know_do_not_stop_a_recipe():

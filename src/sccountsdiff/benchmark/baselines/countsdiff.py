@@ -8,7 +8,7 @@ from typing import Any, Literal  # noqa: F401  annotations of the settings of sa
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from torch import Tensor  # noqa: F401  the same
+from torch import Tensor, nn  # noqa: F401  the same
 
 from sccountsdiff.benchmark.baselines.base import Baseline, Cells, register_baseline, sampling
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
@@ -83,20 +83,28 @@ class CountsDiff(Baseline):
     batch_size: int = sampling(128)
 
     def _fit(self, cells: Cells, seed: int) -> None:
+        with global_seed(seed), quiet():
+            self.model = self._untrained_model(cells)
+            self.model.train(self.max_epochs, **{"enable_progress_bar": False, "logger": False, **self.train_kwargs})
+
+    def untrained(self, cells: Cells) -> nn.Module:
+        """The network for these training cells as training starts from it."""
+        with quiet():
+            return self._untrained_model(cells).module
+
+    def _untrained_model(self, cells: Cells) -> CountsDiffImputer:
         self._categorical, continuous = kinds(cells.covariates)
         # Cells are read as complete if all of them are, whatever those to impute are like.
         self._has_gaps = not cells.observed.all()
         adata = self._adata(cells, cells.observed)
-        with global_seed(seed), quiet():
-            CountsDiffImputer.setup_anndata(
-                adata,
-                categorical_covariate_keys=self._categorical,
-                continuous_covariate_keys=continuous,
-                mask_layer="observed" if self._has_gaps else None,
-            )
-            settings = {"gene_groups": self.modalities, **self._settings(NETWORK_SETTINGS), **self.model_kwargs}
-            self.model = CountsDiffImputer(adata, **settings)
-            self.model.train(self.max_epochs, **{"enable_progress_bar": False, "logger": False, **self.train_kwargs})
+        CountsDiffImputer.setup_anndata(
+            adata,
+            categorical_covariate_keys=self._categorical,
+            continuous_covariate_keys=continuous,
+            mask_layer="observed" if self._has_gaps else None,
+        )
+        settings = {"gene_groups": self.modalities, **self._settings(NETWORK_SETTINGS), **self.model_kwargs}
+        return CountsDiffImputer(adata, **settings)
 
     def _impute(self, cells: Cells, sites: np.ndarray, n_samples: int, seed: int) -> np.ndarray:
         if not self._has_gaps and not (cells.observed | sites).all():

@@ -71,6 +71,10 @@ class CovariateCoder:
             torch.as_tensor((codes < 0).any(axis=1)),
         )
 
+    def label(self, covariates: pd.DataFrame, n_hidden: int) -> CovariateLabel:
+        """A network that has a vector for each combination of categories that training cells have."""
+        return CovariateLabel(self(covariates)[0], [len(index) for index in self.categories.values()], n_hidden)
+
     def embedding(self, n_hidden: int) -> CovariateEmbedding:
         """A network that turns covariates coded this way into one vector."""
         return CovariateEmbedding([len(index) for index in self.categories.values()], len(self.moments), n_hidden)
@@ -111,6 +115,47 @@ class CovariateEmbedding(nn.Module):
         if self.continuous is not None:
             total = total + self.continuous(continuous)
         return total.masked_fill(null[:, None], 0.0)
+
+
+class CovariateLabel(nn.Module):
+    """One vector for each combination of categories, 0 at first; 0 for one that was not seen in training.
+
+    Parameters
+    ----------
+    codes
+        Categories of the training cells, (cells, categorical covariates).
+    n_categories
+        Number of categories of each categorical covariate.
+    n_hidden
+        Length of the vectors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> label = CovariateLabel(torch.tensor([[0, 1], [1, 0], [0, 1]]), [2, 2], n_hidden=4)
+    >>> len(label), label(torch.tensor([[1, 1]]), torch.tensor([False])).tolist()
+    (2, [[0.0, 0.0, 0.0, 0.0]])
+    """
+
+    seen: Tensor
+    factors: Tensor
+
+    def __init__(self, codes: Tensor, n_categories: list[int], n_hidden: int):
+        super().__init__()
+        factors = torch.tensor([1, *n_categories[:-1]]).cumprod(0) if n_categories else torch.zeros(0, dtype=torch.long)
+        self.register_buffer("factors", factors)  # a combination is a number with one digit for each covariate
+        self.register_buffer("seen", torch.unique((codes * factors).sum(1)))
+        self.vectors = nn.Embedding(len(self.seen), n_hidden)
+        nn.init.zeros_(self.vectors.weight)
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+    def forward(self, categories: Tensor, unseen: Tensor) -> Tensor:
+        """(cells, n_hidden)."""
+        number = (categories * self.factors).sum(1)
+        place = torch.searchsorted(self.seen, number).clamp_max(len(self) - 1)
+        return self.vectors(place).masked_fill((unseen | (self.seen[place] != number))[:, None], 0.0)
 
 
 def _mean_and_sd(values: np.ndarray) -> tuple[float, float]:

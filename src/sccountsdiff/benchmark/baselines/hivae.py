@@ -36,10 +36,11 @@ class _HIVAENetwork(Network):
             self.register_buffer(f"{name}_mean", mean)
             self.register_buffer(f"{name}_sd", sd)
         self.temperature = settings.temperature
-        self.component = mlp(n_genes, n_hidden, n_components)
-        self.latent = mlp(n_genes + n_components, n_hidden, 2 * n_latent)
+        between = (n_hidden,) if n_hidden else ()
+        self.component = mlp(n_genes, *between, n_components)
+        self.latent = mlp(n_genes + n_components, *between, 2 * n_latent)
         self.prior_mean = nn.Linear(n_components, n_latent, bias=False)
-        self.decoder = mlp(n_latent, n_hidden, n_genes * n_gene_latent)
+        self.decoder = mlp(n_latent, *between, n_genes * n_gene_latent)
         # The layer of each gene reads the gene's own numbers and the component.
         self.gene_weight = nn.Parameter(torch.randn(n_genes, n_gene_latent, self.n_parameters) / n_gene_latent**0.5)
         self.gene_bias = nn.Linear(n_components, n_genes * self.n_parameters)
@@ -194,7 +195,7 @@ class HIVAE(TorchBaseline):
     n_gene_latent
         Numbers that the decoder gives each gene.
     n_hidden
-        Width of the hidden layers.
+        Width of the hidden layers; 0 for none, as in the original.
     temperature
         Temperature of the relaxed component.
     max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share

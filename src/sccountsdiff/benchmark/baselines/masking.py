@@ -63,13 +63,17 @@ class HidingNetwork(Network):
         self.register_buffer("hidden_shares", torch.tensor(settings.hidden_shares))
 
     @abstractmethod
-    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Predicted minus true values, and which of them are hidden ones."""
+    def errors(self, batch: Batch, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Predicted minus true values of a batch of which other entries are observed, and which of them are hidden ones."""
+
+    def hide(self, batch: Batch) -> Tensor:
+        """Observed entries that are hidden in a training step."""
+        return hide(batch.observed, self.hidden_shares)
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean squared error at hidden entries."""
-        hidden = hide(batch.observed, self.hidden_shares)
-        errors, counted = self.errors(batch.counts, batch.observed & ~hidden, hidden)
+        hidden = self.hide(batch)
+        errors, counted = self.errors(batch, batch.observed & ~hidden, hidden)
         return (errors.square() * counted).sum() / counted.sum().clamp(min=1)
 
 

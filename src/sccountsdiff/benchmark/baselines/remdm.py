@@ -14,19 +14,60 @@ from sccountsdiff.benchmark.baselines.count_classes import CountClasses
 from sccountsdiff.benchmark.baselines.covariate_codes import CovariateEmbedding
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network, TorchBaseline
 from sccountsdiff.benchmark.masked_diffusion import MASK, Remasking, sample_masked
-from sccountsdiff.checks import one_of
+from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.diffusion import reverse_walk
 from sccountsdiff.nn.mlp import AdaptiveBlock
+from sccountsdiff.nn.transformer import AttentionBlock
 
 EARLIEST = 1e-3
 """Earliest time in training; the weight of the loss is one over the time."""
 
 
-class ReMDMNetwork(Network):
-    """The law of masked counts, given those that are not masked: a residual MLP over all genes at once.
+class WholeCell(nn.Module):
+    """A residual MLP over all genes at once: ``rank`` numbers for each class on the way in, ``rank`` for each gene on the way out."""
 
-    A class is ``rank`` numbers on the way in. On the way out each gene gets ``rank`` numbers, and their products with
-    those of a class, added to a bias of gene and class, are its logits.
+    def __init__(self, n_genes: int, basis: Tensor, settings: ReMDM):
+        super().__init__()
+        n_hidden, rank, dropout = settings.n_hidden, settings.rank, settings.dropout
+        self.embed = nn.Embedding.from_pretrained(torch.cat([torch.zeros(1, rank), basis]), freeze=False)
+        self.encoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(n_genes * rank, n_hidden))
+        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(settings.n_layers))
+        self.decoder = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_genes * rank))
+        nn.init.zeros_(self.decoder[1].weight)
+        nn.init.zeros_(self.decoder[1].bias)
+
+    def forward(self, codes: Tensor, condition: Tensor) -> Tensor:
+        """(cells, genes, rank)."""
+        h = self.encoder(self.embed(codes - MASK).flatten(1)) + condition
+        for block in self.blocks:
+            h = block(h, condition)
+        return self.decoder(h).unflatten(1, (codes.shape[1], -1))
+
+
+class GeneTokens(nn.Module):
+    """The transformer of the CountsDiff paper: a token for each gene with the vector of its class, and one for the covariates."""
+
+    def __init__(self, n_genes: int, n_classes: int, settings: ReMDM):
+        super().__init__()
+        n_hidden = settings.n_hidden
+        self.genes = nn.Parameter(torch.randn(n_genes, n_hidden) / n_hidden**0.5)
+        self.embed = nn.Embedding(n_classes + 1, n_hidden)
+        block = lambda: AttentionBlock(n_hidden, settings.n_heads, settings.dropout)
+        self.blocks = nn.ModuleList(block() for _ in range(settings.n_layers))
+        self.norm = nn.LayerNorm(n_hidden)
+
+    def forward(self, codes: Tensor, condition: Tensor) -> Tensor:
+        """(cells, genes, n_hidden)."""
+        h = torch.cat([condition[:, None], self.genes + self.embed(codes - MASK)], dim=1)
+        for block in self.blocks:
+            h = block(h)
+        return self.norm(h[:, 1:])
+
+
+class ReMDMNetwork(Network):
+    """The law of masked counts, given those that are not masked.
+
+    The backbone gives each gene a few numbers; their products with those of a class, added to a bias, are its logits.
 
     Parameters
     ----------
@@ -37,38 +78,35 @@ class ReMDMNetwork(Network):
     covariates
         Embedding of the covariates, ``n_hidden`` wide.
     settings
-        Size of the network, and the share of the cells that are shown without covariates in training.
+        Backbone, its size, and the share of the cells that are shown without covariates in training.
     """
 
     def __init__(self, classes: CountClasses, frequencies: Tensor, covariates: CovariateEmbedding, settings: ReMDM):
         super().__init__()
-        n_genes, n_hidden = len(frequencies), settings.n_hidden
-        rank, dropout = settings.rank, settings.dropout
+        n_genes, n_classes = frequencies.shape
         self.classes, self.covariates, self.p_uncond = classes, covariates, settings.p_uncond
-        # Smooth functions of the log count to start with: neighbouring counts are alike.
-        position = torch.log1p(torch.arange(len(classes))) / np.log1p(classes.last) * torch.pi
-        basis = torch.cos(position[:, None] * torch.arange(1, rank + 1))  # (classes, rank)
-        self.embed = nn.Embedding.from_pretrained(torch.cat([torch.zeros(1, rank), basis]), freeze=False)
-        self.encoder = nn.Sequential(nn.Dropout(dropout), nn.Linear(n_genes * rank, n_hidden))
-        self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout) for _ in range(settings.n_layers))
-        self.decoder = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_genes * rank))
-        nn.init.zeros_(self.decoder[1].weight)
-        nn.init.zeros_(self.decoder[1].bias)
-        self.class_vectors = nn.Parameter(basis.clone())
-        self.bias = nn.Parameter(frequencies.log())
+        self.backbone: nn.Module
+        if settings.backbone == "mlp":
+            # Smooth functions of the log count to start with: neighbouring counts are alike.
+            position = torch.log1p(torch.arange(n_classes)) / np.log1p(classes.last) * torch.pi
+            basis = torch.cos(position[:, None] * torch.arange(1, settings.rank + 1))  # (classes, rank)
+            self.backbone = WholeCell(n_genes, basis, settings)
+            self.class_vectors = nn.Parameter(basis.clone())
+            self.bias = nn.Parameter(frequencies.log())
+        else:  # one output layer for all genes, as in the paper
+            self.backbone = GeneTokens(n_genes, n_classes, settings)
+            self.class_vectors = nn.Parameter(torch.randn(n_classes, settings.n_hidden) / (2 * settings.n_hidden**0.5))
+            self.bias = nn.Parameter(frequencies.mean(dim=0, keepdim=True).log())
 
     def forward(self, codes: Tensor, batch: Batch, null: Tensor) -> Tensor:
         """Numbers for each gene, (cells, genes, rank); ``null`` are the cells shown without covariates."""
-        condition = self.covariates(batch.categories, batch.continuous, null | batch.unseen)
-        h = self.encoder(self.embed(codes - MASK).flatten(1)) + condition
-        for block in self.blocks:
-            h = block(h, condition)
-        return self.decoder(h).unflatten(1, (codes.shape[1], -1))
+        return self.backbone(codes, self.covariates(batch.categories, batch.continuous, null | batch.unseen))
 
     def log_law(self, numbers: Tensor, entries: Tensor) -> Tensor:
         """Log-probabilities (entries, classes) at the entries of a boolean matrix (cells, genes)."""
         gene = entries.nonzero()[:, 1]
-        return (numbers[entries] @ self.class_vectors.T + self.bias[gene]).log_softmax(dim=1)
+        bias = self.bias[gene] if len(self.bias) > 1 else self.bias
+        return (numbers[entries] @ self.class_vectors.T + bias).log_softmax(dim=1)
 
     def loss(self, batch: Batch) -> Tensor:
         """MDLM's bound on the negative log-likelihood, in nats per observed entry."""
@@ -83,10 +121,7 @@ class ReMDMNetwork(Network):
         return -(log_law / t.expand(codes.shape)[targets]).sum() / batch.observed.sum().clamp_min(1)
 
     def guided(self, batch: Batch, gamma: float) -> Callable[[Tensor, Tensor, float], Tensor]:
-        """The law for codes, entries and time under guidance: ``gamma log p(x | covariates) + (1 - gamma) log p(x)``.
-
-        The network is not told the time: the share of masked entries says as much.
-        """
+        """The law for codes, entries and time under guidance: ``gamma log p(x | covariates) + (1 - gamma) log p(x)``."""
         nulls = [torch.full((len(batch),), null, device=batch.counts.device) for null in (False, True)]
 
         def log_law(codes: Tensor, entries: Tensor, t: float) -> Tensor:
@@ -111,9 +146,12 @@ class ReMDM(TorchBaseline):
 
     Differs from the original:
 
-    - The original is a transformer over tokens of text or images. Here a residual MLP sees all genes at once, and
-      logits are of low rank, which makes counts trainable on a laptop. The CountsDiff paper trains for 100,000 steps;
-      here ``max_epochs`` sets the budget, with early stopping.
+    - The original is a transformer over tokens of text or images, and that of the CountsDiff paper one over genes, which
+      ``backbone="transformer"`` has. By default a residual MLP sees all genes at once, and logits are of low rank, which
+      makes counts trainable on a laptop. The CountsDiff paper trains for 100,000 steps; here ``max_epochs`` sets the
+      budget, with early stopping. Its loss is the mean cross-entropy of all observed entries, masked or not; here it is
+      MDLM's, which ReMDM is derived for.
+    - The network is not told the time: the share of masked entries says as much.
     - The largest counts share one class (see ``quantile``), which becomes one of the training counts in it. Few classes
       are no shortcut: the largest counts make up most of a squared error.
     - Observed entries are shown as they are, which a masked model is trained for, and cells are walked through once.
@@ -126,8 +164,14 @@ class ReMDM(TorchBaseline):
         Training counts up to this quantile have a class of their own.
     max_classes
         Classes at most; memory grows with them.
-    n_hidden, n_layers, rank, dropout
+    backbone
+        ``"mlp"``, or ``"transformer"`` with a token for each gene.
+    n_hidden, n_layers, dropout
         Size of the network.
+    rank
+        Numbers for each gene in the MLP.
+    n_heads
+        Attention heads of the transformer.
     p_uncond
         Share of the cells that are shown without covariates in training.
     n_steps
@@ -160,9 +204,11 @@ class ReMDM(TorchBaseline):
 
     quantile: float = 0.9995
     max_classes: int = 1000
+    backbone: Literal["mlp", "transformer"] = "mlp"
     n_hidden: int = 256
     n_layers: int = 2
     rank: int = 6
+    n_heads: int = 4
     dropout: float = 0.1
     p_uncond: float = 0.2
     n_steps: int = sampling(32)
@@ -177,6 +223,9 @@ class ReMDM(TorchBaseline):
     def __post_init__(self) -> None:
         one_of("remasking", self.remasking, get_args(Remasking))
         one_of("known", self.known, ("clean", "noised"))
+        one_of("backbone", self.backbone, ("mlp", "transformer"))
+        if self.backbone == "transformer" and self.n_hidden % whole_number("n_heads", self.n_heads):
+            raise ValueError(f"n_heads={self.n_heads} must divide n_hidden={self.n_hidden}.")
         if not 0 <= self.eta <= 1:
             raise ValueError(f"eta must be between 0 and 1, found {self.eta}.")
         if self.guidance < 0:

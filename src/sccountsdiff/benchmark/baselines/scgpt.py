@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sccountsdiff.benchmark.baselines.base import Cells, register_baseline
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateLabel
 from sccountsdiff.benchmark.baselines.masking import HidingNetwork, MaskedAutoEncoder, pack
 from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint, SCGPTTransformer
 from sccountsdiff.benchmark.baselines.torch_training import Batch, Network
@@ -20,7 +21,7 @@ from sccountsdiff.checks import one_of
 CLS_VALUE = -2.0  # what the released model has in place of a value of <cls>
 
 
-@register_baseline("scgpt")
+@register_baseline("scgpt", uses_covariates=True)
 class SCGPT(MaskedAutoEncoder):
     """scGPT from scratch: a transformer over genes and their values predicts the values that are hidden.
 
@@ -28,12 +29,14 @@ class SCGPT(MaskedAutoEncoder):
     training some genes of each cell are hidden; they have a flag in place of a value, attend to the genes that are not
     hidden, and their values are regressed on by squared error. To impute, the entries to fill in are the hidden ones.
     Each step sees a random choice of the genes of each cell, as the original does for cells with more genes than it has
-    room for.
+    room for. The combination of the categories of all categorical covariates is a label, whose vector is given to the
+    decoder, as in the comparison of the CountsDiff paper; continuous covariates are not used.
 
     Differs from the original: values are log(1 + count / depth), not ranks in 51 bins, so that there is a way back to
     counts: the predicted value is undone and multiplied by the observed depth of the cell. (The mean of logarithms is
     below the logarithm of the mean; that bias is the original's and is left.) Zeros are tokens too, or the model would
-    never predict one. Of the objectives only the prediction of hidden genes is kept. Attention weights have no dropout.
+    never predict one. The vector of the label is added to what the decoder reads, where the original puts them side by side;
+    it starts at 0, and released weights are left as they are. Of the objectives only the prediction of hidden genes is kept. Attention weights have no dropout.
     Of the original's ways to enter a value, its released weights add a vector for the value to that of the gene; that
     one learns little in the few steps there are here, and can be had by ``value_style="continuous"``.
 
@@ -44,9 +47,11 @@ class SCGPT(MaskedAutoEncoder):
     Parameters
     ----------
     n_hidden, n_heads, n_layers, dropout
-        Size of the network; feed-forward layers are as wide as all others.
+        Size of the network.
+    n_feedforward
+        Width of feed-forward layers. Default: as wide as all others.
     n_tokens
-        Genes of a cell in a training step; imputation uses all.
+        Genes of a cell in a training step, ``None`` for all; imputation uses all.
     value_style
         ``"scaling"`` or ``"continuous"``, see above.
     hidden_shares, max_steps
@@ -69,17 +74,18 @@ class SCGPT(MaskedAutoEncoder):
     n_heads: int = 2
     n_layers: int = 3
     dropout: float = 0.0
-    n_tokens: int = 128
+    n_feedforward: int | None = None
+    n_tokens: int | None = 128
     value_style: Literal["continuous", "scaling"] = "scaling"
 
     def _network(self, cells: Cells) -> Network:
-        sizes = (self.n_hidden, self.n_heads, self.n_hidden, self.n_layers)
+        sizes = (self.n_hidden, self.n_heads, self.n_feedforward or self.n_hidden, self.n_layers)
         transformer = SCGPTTransformer(1 + cells.counts.shape[1], *sizes, self.dropout, self.value_style)
-        return HiddenValues(transformer, LogValues(cells), self)
+        return HiddenValues(transformer, LogValues(cells), self.coder.label(cells.covariates, self.n_hidden), self)
 
     def _fill(self, batch: Batch, sites: Tensor, generator: torch.Generator) -> Tensor:
         observed, values = batch.observed, self.network.values
-        counts = values.decode(self.network(batch.counts, observed, sites), batch.counts, observed)
+        counts = values.decode(self.network(batch, observed, sites), batch.counts, observed)
         # A cell with nothing to go by is like none that the network was trained on.
         return torch.where(observed.any(dim=1, keepdim=True), counts, values.gene_mean)
 
@@ -144,7 +150,8 @@ class SCGPTPretrained(SCGPT):
         expressed = replace(cells, counts=cells.counts > 0).gene_means()
         self.expressed = torch.as_tensor(expressed, dtype=torch.float32)
         values = BinnedValues(cells, checkpoint.settings["n_bins"])
-        network = HiddenValues(checkpoint.transformer(self.genes), values, self)
+        label = self.coder.label(cells.covariates, checkpoint.settings["embsize"])
+        network = HiddenValues(checkpoint.transformer(self.genes), values, label, self)
         network.known = torch.as_tensor(known)
         network.cls_value, network.sees_zeros = checkpoint.settings["pad_value"], self.max_epochs > 0
         return network
@@ -177,6 +184,8 @@ class HiddenValues(HidingNetwork):
         Its vocabulary is ``<cls>`` and then the genes.
     values
         From counts to values and back.
+    label
+        Vectors of the combinations of covariates.
     settings
         Those of the method: shares of genes that are hidden in training, and genes of a cell in training.
 
@@ -193,26 +202,28 @@ class HiddenValues(HidingNetwork):
     cls_value = CLS_VALUE
     sees_zeros = True
 
-    def __init__(self, transformer: SCGPTTransformer, values: LogValues, settings: SCGPT):
+    def __init__(self, transformer: SCGPTTransformer, values: LogValues, label: CovariateLabel, settings: SCGPT):
         super().__init__(values, settings)
+        self.label = label
         self.transformer, self.n_tokens = transformer, settings.n_tokens
         self.register_buffer("known", torch.ones_like(values.gene_mean, dtype=torch.bool))
 
-    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def errors(self, batch: Batch, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Of a random choice of genes, (cells, tokens)."""
-        index, valid, predicted = self._predict(counts, observed, hidden, self.n_tokens)
-        target = self.values(counts, observed).gather(1, index)
+        index, valid, predicted = self._predict(batch, observed, hidden, self.n_tokens)
+        target = self.values(batch.counts, observed).gather(1, index)
         return predicted - target, valid & hidden.gather(1, index)
 
-    def forward(self, counts: Tensor, observed: Tensor, asked: Tensor) -> Tensor:
+    def forward(self, batch: Batch, observed: Tensor, asked: Tensor) -> Tensor:
         """Predicted values, (cells, genes), 0 where not asked."""
-        index, valid, predicted = self._predict(counts, observed, asked)
-        return torch.zeros_like(counts).scatter(1, index, predicted * valid)
+        index, valid, predicted = self._predict(batch, observed, asked)
+        return torch.zeros_like(batch.counts).scatter(1, index, predicted * valid)
 
     def _predict(
-        self, counts: Tensor, observed: Tensor, asked: Tensor, n_tokens: int | None = None
+        self, batch: Batch, observed: Tensor, asked: Tensor, n_tokens: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Genes of the tokens, which of them are no padding, and their predicted values, all (cells, tokens)."""
+        counts = batch.counts
         context = observed if self.sees_zeros else observed & (counts > 0)
         index, valid = pack((context | asked) & self.known, n_tokens)
         values = self.values(counts, observed).gather(1, index)
@@ -220,4 +231,4 @@ class HiddenValues(HidingNetwork):
             nn.functional.pad(x, (1, 0), value=first)
             for x, first in ((index + 1, 0), (values, self.cls_value), (valid & context.gather(1, index), True))
         )
-        return index, valid, self.transformer(genes, values, shown)[:, 1:]
+        return index, valid, self.transformer(genes, values, shown, self.label(batch.categories, batch.unseen))[:, 1:]

@@ -78,8 +78,11 @@ class SCGPTTransformer(nn.Module):
         self.decoder = _named(fc=nn.Sequential(*dense(), *dense(), nn.Linear(n_hidden, 1)))
         nn.init.uniform_(self.encoder.embedding.weight, -0.1, 0.1)
 
-    def forward(self, genes: Tensor, values: Tensor, observed: Tensor) -> Tensor:
-        """Predicted values (cells, tokens); of ``values`` only those are used that are ``observed``."""
+    def forward(self, genes: Tensor, values: Tensor, observed: Tensor, label: Tensor | None = None) -> Tensor:
+        """Predicted values (cells, tokens); of ``values`` only those are used that are ``observed``.
+
+        A vector for the ``label`` of each cell, (cells, n_hidden), is added to what the decoder reads.
+        """
         h = self.encoder(genes)
         values = values[..., None]
         shown = h * values if self.value_style == "scaling" else h + self.value_encoder(values)
@@ -88,7 +91,7 @@ class SCGPTTransformer(nn.Module):
         attend = (observed[:, None, :] | itself)[:, None]
         for layer in self.transformer_encoder["layers"]:
             h = layer(h, attend, observed)
-        return self.decoder(h).squeeze(-1)
+        return self.decoder(h if label is None else h + label[:, None]).squeeze(-1)
 
 
 def _named(**layers: nn.Module) -> nn.Sequential:

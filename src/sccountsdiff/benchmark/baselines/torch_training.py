@@ -152,9 +152,13 @@ class TorchBaseline(Baseline):
 
     def _fit(self, cells: Cells, seed: int) -> None:
         with global_seed(seed):
-            self.coder = CovariateCoder.fit(cells.covariates)
-            self.network = self._network(cells)
+            self.network = self.untrained(cells)
             self._train(cells, seed)
+
+    def untrained(self, cells: Cells) -> Network:
+        """The network for these training cells as training starts from it."""
+        self.coder = CovariateCoder.fit(cells.covariates)
+        return self._network(cells)
 
     def _train(self, cells: Cells, seed: int) -> None:
         """Fit the network; the best or the last weights stay in it."""

@@ -29,7 +29,8 @@ class XTrimoGene(MaskedAutoEncoder):
     Differs from the original: the vector of a gene and that of its value are summed and multiplied, not only summed,
     without which little is learnt in the few steps there are here. Linear attention in the decoder has the features elu
     + 1 in place of the random ones of the Performer. Each training cell has its own share of hidden entries, the same
-    for zeros and for others, since it is not known how much will be missing from the cells to impute.
+    for zeros and for others, since it is not known how much will be missing from the cells to impute;
+    ``hidden_shares=(0.3,), hidden_zeros=0.03`` is the original's.
 
     The original has up to 100 million parameters and was trained on 50 million cells. Default settings train for at
     most ``max_steps`` steps of ``batch_size`` cells: about 4 CPU minutes for 500 genes of which a fifth is expressed,
@@ -41,12 +42,16 @@ class XTrimoGene(MaskedAutoEncoder):
         Size of the encoder.
     n_decoder_hidden, n_decoder_heads, n_decoder_layers
         Size of the decoder.
+    expansion
+        Width of feed-forward layers, as a multiple of that of the tokens.
     n_bins
         Number of learnt bins of values.
     dropout
         Dropout in the encoder and the decoder.
     hidden_shares, max_steps
         Shares of genes that are hidden in training, and steps at most.
+    hidden_zeros
+        Share of the zeros that is hidden in training. Default: the same as of other counts.
     max_epochs, batch_size, lr, weight_decay, patience, ema_decay, n_warmup_steps, validation_share, progress, trainer_kwargs
         Training, the same for all networks of the benchmark.
 
@@ -67,9 +72,16 @@ class XTrimoGene(MaskedAutoEncoder):
     n_decoder_hidden: int = 48
     n_decoder_heads: int = 2
     n_decoder_layers: int = 1
+    expansion: int = 2
     n_bins: int = 100
     dropout: float = 0.0
+    hidden_zeros: float | None = None
     max_steps: int | None = 700
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hidden_zeros is not None and not 0 < self.hidden_zeros < 1:
+            raise ValueError(f"hidden_zeros must lie strictly between 0 and 1, found {self.hidden_zeros}.")
 
     def _network(self, cells: Cells) -> Network:
         return HiddenExpression(cells, self)
@@ -84,12 +96,21 @@ class HiddenExpression(HidingNetwork):
 
     def __init__(self, cells: Cells, settings: XTrimoGene):
         super().__init__(LogValues(cells), settings)
+        self.hidden_zeros = settings.hidden_zeros
         self.encoder = Encoder(cells.counts.shape[1], settings)
         self.decoder = Decoder(settings)
 
-    def errors(self, counts: Tensor, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def hide(self, batch: Batch) -> Tensor:
+        """Zeros may have a share of their own."""
+        hidden = super().hide(batch)
+        if self.hidden_zeros is None:
+            return hidden
+        of_zeros = torch.rand(hidden.shape, device=hidden.device) < self.hidden_zeros
+        return torch.where(batch.counts > 0, hidden, batch.observed & of_zeros)
+
+    def errors(self, batch: Batch, observed: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Of all entries, (cells, genes)."""
-        return self(counts, observed) - self.values(counts, observed), hidden
+        return self(batch.counts, observed) - self.values(batch.counts, observed), hidden
 
     def forward(self, counts: Tensor, observed: Tensor) -> Tensor:
         """Predicted values of all entries, (cells, genes)."""
@@ -142,7 +163,7 @@ class Encoder(nn.Module):
         n_hidden = settings.n_hidden
         self.genes = nn.Embedding(n_genes, n_hidden)
         self.embed = AutoDiscretization(settings.n_bins, n_hidden)
-        layer = lambda: _PreNormLayer(n_hidden, settings.n_heads, settings.dropout, _softmax_attention)
+        layer = lambda: _PreNormLayer(n_hidden, settings.n_heads, settings, _softmax_attention)
         self.layers = nn.ModuleList(layer() for _ in range(settings.n_layers))
         self.norm = nn.LayerNorm(n_hidden)
 
@@ -167,7 +188,7 @@ class Decoder(nn.Module):
         n_hidden = settings.n_decoder_hidden
         self.hidden = nn.Parameter(0.1 * torch.randn(settings.n_hidden))
         self.project = nn.Linear(settings.n_hidden, n_hidden)
-        layer = lambda: _PreNormLayer(n_hidden, settings.n_decoder_heads, settings.dropout, _linear_attention)
+        layer = lambda: _PreNormLayer(n_hidden, settings.n_decoder_heads, settings, _linear_attention)
         self.layers = nn.ModuleList(layer() for _ in range(settings.n_decoder_layers))
         self.out = nn.Sequential(nn.LayerNorm(n_hidden), nn.Linear(n_hidden, 1))
 
@@ -189,16 +210,17 @@ class Decoder(nn.Module):
 class _PreNormLayer(nn.Module):
     """Pre-norm attention and feed-forward layer."""
 
-    def __init__(self, n_hidden: int, n_heads: int, dropout: float, attention):
+    def __init__(self, n_hidden: int, n_heads: int, settings: XTrimoGene, attention):
         super().__init__()
+        n_wide = settings.expansion * n_hidden
         self.n_heads = n_heads
         self.attention = attention
         self.attention_norm = nn.LayerNorm(n_hidden)
         self.qkv = nn.Linear(n_hidden, 3 * n_hidden)
         self.mixed = nn.Linear(n_hidden, n_hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(settings.dropout)
         self.feedforward = nn.Sequential(
-            nn.LayerNorm(n_hidden), nn.Linear(n_hidden, 2 * n_hidden), nn.GELU(), nn.Linear(2 * n_hidden, n_hidden)
+            nn.LayerNorm(n_hidden), nn.Linear(n_hidden, n_wide), nn.GELU(), nn.Linear(n_wide, n_hidden)
         )
 
     def forward(self, h: Tensor, valid: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from sccountsdiff.benchmark.cli import add_models, add_run_options, comparison_o
 from sccountsdiff.command import Outcome
 
 PACKAGE = "sccountsdiff.benchmark"
-PASSED_ON = ("scale", "rows", "weights", "gene_column", "embedder", "seeds", "retry_failed")
+PASSED_ON = ("scale", "rows", "tune", "allow_slow", "weights", "gene_column", "embedder", "seeds", "retry_failed")
 """What recipes are given as it is."""
 
 
@@ -31,9 +31,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_make_table)
     add = parser.add_argument
     add("table", choices=TABLES, metavar="TABLE", help=f"one of {', '.join(TABLES)}")
-    add("--data", required=True, metavar="FILE", help="the atlas, an .h5ad file")
+    add("--data", metavar="FILE", help="the atlas, an .h5ad file")
+    add("--dry-run", action="store_true", help="say how long each row would take and how much memory, and stop")
     add("--scale", type=float, default=1.0, help="share of cells, genes and training steps (default: 1, all)")
     add("--rows", nargs="+", metavar="ROW", help="rows to make, as in the paper (default: all)")
+    no_tuning = "leave the settings of ReMDM and CountsDiff as they are (default: choose them on validation cells)"
+    add("--no-tuning", dest="tune", action="store_false", help=no_tuning)
+    add("--allow-slow", action="store_true", help="start Forest-Diffusion even if it takes more than an hour")
     column = "column of obs with a covariate, nothing behind = to do without; may be repeated"
     add("--column", action="append", default=[], metavar="COVARIATE=COLUMN", help=column)
     add("--gene-column", help="column of var with the names of genes (default: its index)")
@@ -47,6 +51,12 @@ def _make_table(arguments: argparse.Namespace) -> Outcome:
     from sccountsdiff.benchmark.paper.published import compare
     from sccountsdiff.benchmark.paper.recipes import RECIPES
 
+    if arguments.dry_run:
+        estimates = RECIPES[arguments.table].estimates(scale=arguments.scale, rows=arguments.rows)
+        values = {"command": "benchmark paper", "estimates": estimates.reset_index().to_dict("records")}
+        return Outcome(estimates.round(2).to_string(), values)
+    if arguments.data is None:
+        raise ValueError("--data is needed: the file of the atlas.")
     output = Path(arguments.output or arguments.table)
     options = {name: getattr(arguments, name) for name in PASSED_ON}
     if arguments.metrics:

@@ -62,7 +62,11 @@ def bootstrap_se(
         raise ValueError("draws are given without the sites that they belong to.")
 
     resamples = np.random.default_rng(seed).integers(n, size=(n_resamples, n if n_cells is None else n_cells))
-    return float(np.std([metric(**take_cells(arrays, cells)) for cells in resamples], ddof=1))
+    if isinstance(metric, Metric) and metric.of_resamples is not None:
+        values = metric.of_resamples(**arrays, numbers=np.stack([np.bincount(r, minlength=n) for r in resamples]))
+    else:
+        values = [metric(**take_cells(arrays, cells)) for cells in resamples]
+    return float(np.std(values, ddof=1))
 
 
 def take_cells(arrays: dict[str, Any], cells: np.ndarray) -> dict[str, Any]:

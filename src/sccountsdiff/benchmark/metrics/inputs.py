@@ -6,8 +6,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+import torch
 
 CHUNK = 2048
+
+
+def best_device() -> torch.device:
+    """A GPU that computes in double precision, or the CPU.
+
+    Examples
+    --------
+    >>> best_device().type in ("cpu", "cuda")
+    True
+    """
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def blocks(n: int, size: int = CHUNK) -> Iterator[slice]:

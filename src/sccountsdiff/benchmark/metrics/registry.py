@@ -111,6 +111,9 @@ class Metric:
         Whether the time grows with the square of the number of cells.
     packages
         Packages that the function needs, beyond the core dependencies.
+    of_resamples
+        Function of the same arrays and of ``numbers``, how many times each cell is in each resample (resamples, cells), that
+        gives the values of all resamples at once.
 
     Examples
     --------
@@ -129,6 +132,7 @@ class Metric:
     group: str
     quadratic: bool = False
     packages: tuple[str, ...] = ()
+    of_resamples: Callable[..., Any] | None = None
 
     def __call__(self, **available: Any) -> float:
         """Compute the metric from ``available``, of which it takes what it needs."""
@@ -190,6 +194,7 @@ def register_metric(
     group: str = "pointwise",
     quadratic: bool = False,
     packages: tuple[str, ...] = (),
+    of_resamples: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Decorator that makes a function of arrays known as a metric, and returns it unchanged.
 
@@ -207,6 +212,8 @@ def register_metric(
         Whether the time grows with the square of the number of cells: of large data such a metric sees a part.
     packages
         Packages that the function needs, beyond the core dependencies.
+    of_resamples
+        Function that gives the values of several resamples at once, see :class:`Metric`. Default: one after the other.
 
     Returns
     -------
@@ -223,7 +230,7 @@ def register_metric(
 
     def decorate(function: Callable[..., float]) -> Callable[..., float]:
         inputs = required_arguments(function) if needs is None else needs
-        METRICS.register(name)(Metric(name, function, direction, inputs, group, quadratic, packages))
+        METRICS.register(name)(Metric(name, function, direction, inputs, group, quadratic, packages, of_resamples))
         return function
 
     return decorate

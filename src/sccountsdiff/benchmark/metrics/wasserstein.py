@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from sccountsdiff.benchmark.metrics.inputs import blocks, check_pair
+from sccountsdiff.benchmark.metrics.inputs import best_device, blocks, check_pair
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
 
@@ -41,14 +43,17 @@ def sliced_wasserstein(truth: np.ndarray, imputed: np.ndarray, *, n_projections:
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((n_projections, truth.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    towards = torch.as_tensor(directions, device=best_device())
     total = 0.0
     for block in blocks(n_projections, 50):
-        true_places, places = (_sorted_projections(cells, directions[block]) for cells in (truth, imputed))
-        total += np.sum((true_places - places) ** 2)
+        true_places, places = (_sorted_projections(cells, towards[block]) for cells in (truth, imputed))
+        total += float((true_places - places).square().sum())
     return float(np.sqrt(total / (n_projections * len(truth))))
 
 
-def _sorted_projections(cells: np.ndarray, directions: np.ndarray) -> np.ndarray:
+def _sorted_projections(cells: np.ndarray, directions: Tensor) -> Tensor:
     """Shape (directions, cells), each row sorted."""
-    projected = [directions @ np.asarray(cells[b], np.float64).T for b in blocks(len(cells), 8192)]
-    return np.sort(np.concatenate(projected, axis=1), axis=1)
+    parts = (
+        torch.as_tensor(np.asarray(cells[b], np.float64), device=directions.device) for b in blocks(len(cells), 8192)
+    )
+    return torch.cat([directions @ part.T for part in parts], dim=1).sort(dim=1).values

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from sccountsdiff.benchmark.datasets import Dataset
 from sccountsdiff.benchmark.matrices import are_counts
+from sccountsdiff.benchmark.paper.chunks import read_chosen
 
 FEWEST_CELLS = 500
 """A share of a file is never fewer cells than this, unless the file has fewer."""
@@ -46,6 +47,8 @@ class Atlas:
         Epochs of scIDPMs.
     bootstrap_cells
         Cells in each bootstrap resample.
+    n_cells
+        Cells of the whole atlas.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Atlas:
     weight_decay: float
     scidpms_epochs: int
     bootstrap_cells: int
+    n_cells: int
 
     def load(
         self,
@@ -73,6 +77,9 @@ class Atlas:
         columns: Mapping[str, str | None] | None = None,
         gene_column: str | None = None,
         share: float = 1.0,
+        n_genes: int | None = None,
+        common_share: float = 0.0,
+        cache: str | Path | None = None,
     ) -> Dataset:
         """Read the atlas from its ``.h5ad`` file.
 
@@ -89,6 +96,14 @@ class Atlas:
             Column of ``var`` with the names of genes; its index by default.
         share
             Share of the cells to read, at random.
+        n_genes
+            Keep only so many genes, those with the largest coefficient of variation. The file is then read in chunks of
+            cells, twice, and never held in memory as a whole. Default: all genes.
+        common_share
+            Of genes that are found in this share of the cells that are read, and in one at least.
+        cache
+            Folder for the counts of these genes, which are then memory-mapped, and found again by the next call. Default:
+            they are kept in memory.
 
         Returns
         -------
@@ -118,9 +133,16 @@ class Atlas:
                 var = var.set_index(var[gene_column].astype(str))
             n_cells = max(round(share * len(obs)), min(FEWEST_CELLS, len(obs)))
             rows = np.sort(np.random.default_rng(0).permutation(len(obs))[:n_cells])
-            values = counts[:] if n_cells == len(obs) else counts[rows]
-        genes = make_index_unique(var.index.astype(str))
-        adata = AnnData(sparse.csr_matrix(values, dtype=np.float32), obs=obs.iloc[rows], var=pd.DataFrame(index=genes))
+            names = make_index_unique(var.index.astype(str))
+            if n_genes is None:
+                values = sparse.csr_matrix(counts[:] if n_cells == len(obs) else counts[rows], dtype=np.float32)
+            else:
+                state = path.stat()
+                source = [str(path.resolve()), state.st_size, state.st_mtime_ns]
+                min_cells = max(round(common_share * n_cells), 1)
+                values, genes = read_chosen(counts, rows, n_genes, min_cells, cache and Path(cache), source)
+                names = names[genes]
+        adata = AnnData(values, obs=obs.iloc[rows], var=pd.DataFrame(index=names))
         return Dataset(self.name, adata, covariates=tuple(obs.columns), label=self.covariates[0])
 
     def _covariates(self, obs: pd.DataFrame, columns: Mapping[str, str | None]) -> pd.DataFrame:
@@ -159,7 +181,7 @@ class Atlas:
 def _described(name: str) -> Atlas:
     """The atlas as the file next to this module has it."""
     atlas = tomllib.loads(files("sccountsdiff.benchmark.paper").joinpath("atlases.toml").read_text())[name]
-    common_share = atlas.pop("common_cells") / atlas.pop("n_cells")
+    common_share = atlas.pop("common_cells") / atlas["n_cells"]
     return Atlas(name=name, covariates=tuple(atlas.pop("covariates")), common_share=common_share, **atlas)
 
 
@@ -181,7 +203,7 @@ def load_fetus(path: str | Path, **options: Any) -> Dataset:
     path
         The file.
     **options
-        ``columns``, ``gene_column`` and ``share``, see :meth:`Atlas.load`.
+        ``columns``, ``gene_column``, ``share``, ``n_genes``, ``common_share`` and ``cache``, see :meth:`Atlas.load`.
 
     Returns
     -------
@@ -208,7 +230,7 @@ def load_heart(path: str | Path, **options: Any) -> Dataset:
     path
         The file.
     **options
-        ``columns``, ``gene_column`` and ``share``, see :meth:`Atlas.load`.
+        ``columns``, ``gene_column``, ``share``, ``n_genes``, ``common_share`` and ``cache``, see :meth:`Atlas.load`.
 
     Returns
     -------

@@ -15,6 +15,8 @@ TRAINING_SHARE, VALIDATION_SHARE = 0.9, 1 / 9
 """What methods are given of all cells, and what they hold out of that: 80/10/10 with the test cells."""
 
 FEWEST_STEPS = 100
+_SCGPT_TRAINING = {"max_steps": None, "n_tokens": None, "hidden_shares": (0.4,), "batch_size": 64, "lr": 1e-4}
+_SCGPT_TRAINING |= {"ema_decay": None, "n_warmup_steps": 0}
 BATCH_SIZE = 512
 N_STEPS, N_RESAMPLES = 19, 3
 
@@ -33,6 +35,8 @@ class Budget:
         Share of the paper's optimiser steps.
     weights
         Folder with released weights of scGPT.
+    allow_slow
+        Whether Forest-Diffusion may take as long as it takes.
 
     Examples
     --------
@@ -45,12 +49,22 @@ class Budget:
     n_cells: int
     scale: float = 1.0
     weights: str | Path | None = None
+    allow_slow: bool = False
+
+    @property
+    def n_training(self) -> int:
+        """Cells that a network trains on."""
+        return round(TRAINING_SHARE * (1 - VALIDATION_SHARE) * self.n_cells)
+
+    @property
+    def n_test(self) -> int:
+        """Cells that are imputed."""
+        return round((1 - TRAINING_SHARE) * self.n_cells)
 
     def epochs(self, n_steps: int, batch_size: int) -> int:
         """Whole epochs over the cells that a network trains on that make up for a number of steps."""
         n_steps = max(min(FEWEST_STEPS, n_steps), round(self.scale * n_steps))
-        n_cells = TRAINING_SHARE * (1 - VALIDATION_SHARE) * self.n_cells
-        return math.ceil(n_steps / math.ceil(n_cells / batch_size))
+        return math.ceil(n_steps / math.ceil(self.n_training / batch_size))
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,8 @@ class Row:
         Name under which the method is registered.
     settings
         The method's settings, as a function of the budget.
+    grid
+        Settings to choose from on validation cells, where the paper chose.
 
     Examples
     --------
@@ -76,6 +92,7 @@ class Row:
     name: str
     registered: str
     settings: Callable[[Budget], dict[str, Any]] = lambda budget: {}
+    grid: tuple[dict[str, Any], ...] = ()
 
     def method(self, budget: Budget) -> Baseline:
         """The method, looked up by its registered name."""
@@ -121,42 +138,83 @@ def _trained(max_epochs: int, **settings: Any) -> dict[str, Any]:
 
 
 def _remdm(budget: Budget) -> dict[str, Any]:
-    epochs = budget.epochs(budget.atlas.n_steps, BATCH_SIZE)
-    return _trained(epochs, batch_size=BATCH_SIZE, known="noised", n_resamples=N_RESAMPLES, p_uncond=0.2)
+    """CountsDiff's transformer with a class for each count, trained as long."""
+    atlas = budget.atlas
+    network = {"backbone": "transformer", "n_hidden": atlas.n_hidden, "n_heads": atlas.n_heads, "n_layers": 3}
+    network |= {"quantile": 1.0, "max_classes": 10_000, "dropout": 0.1, "p_uncond": 0.2}
+    training = {"batch_size": BATCH_SIZE, "lr": 2e-4, "ema_decay": atlas.ema_decay, "n_warmup_steps": 1000}
+    sampling = {"known": "noised", "n_steps": N_STEPS, "n_resamples": N_RESAMPLES, "eta": 0.005}
+    return _trained(budget.epochs(atlas.n_steps, BATCH_SIZE), **network, **training, **sampling)
 
 
 def _scidpms(budget: Budget) -> dict[str, Any]:
-    """The original's network, training and sampler at full size; scaled down, our smaller ones."""
-    original = {"group_size": 1, "n_layers": 6, "n_heads": 8, "n_levels": 300, "batch_size": 32, "lr": 5e-4}
-    original |= {"eta": 1.0, "n_steps": 300}
+    """The original's network, target, training and sampler at full size; scaled down, our smaller ones."""
+    original = {"group_size": 1, "n_layers": 6, "n_heads": 8, "n_time": 128, "n_levels": 300}
+    original |= {"batch_size": 32, "lr": 5e-4, "ema_decay": None}
+    original |= {"predicts": "noise", "target_share": 0.8, "eta": 1.0, "n_steps": 300}
     return _trained(budget.atlas.scidpms_epochs, **(original if budget.scale == 1 else {}))
 
 
 def _scgpt(budget: Budget) -> dict[str, Any]:
-    size = {"n_hidden": 128, "n_heads": 4, "n_layers": 4, "dropout": 0.2}
-    return _trained(10, max_steps=None, batch_size=64, lr=1e-4, **size)
+    size = {"n_hidden": 128, "n_heads": 4, "n_layers": 4, "n_feedforward": 256, "dropout": 0.2}
+    return _trained(10, value_style="continuous", **_SCGPT_TRAINING, **size)
 
 
 def _scgpt_pretrained(budget: Budget) -> dict[str, Any]:
-    return _trained(10, max_steps=None, weights_path=budget.weights, unknown_genes="mean")
+    return _trained(10, weights_path=budget.weights, unknown_genes="mean", **_SCGPT_TRAINING)
+
+
+def _xtrimogene(budget: Budget) -> dict[str, Any]:
+    """The authors' "3M" configuration; 8 batches of 128 cells make a step there."""
+    sizes = {"n_hidden": 128, "n_heads": 2, "n_layers": 4, "expansion": 4, "n_bins": 100}
+    sizes |= {"n_decoder_hidden": 128, "n_decoder_heads": 2, "n_decoder_layers": 2}
+    hidden = {"hidden_shares": (0.3,), "hidden_zeros": 0.03}
+    n_steps = 5 * math.ceil(budget.n_training / 1024)
+    training = {"max_steps": None, "batch_size": 1024, "lr": 1e-4, "ema_decay": None}
+    return _trained(5, **sizes, **hidden, **training, n_warmup_steps=min(9766, n_steps // 2))
+
+
+def _hivae(budget: Budget) -> dict[str, Any]:
+    sizes = {"n_latent": 64, "n_components": 10, "n_gene_latent": 1, "n_hidden": 0}
+    return _trained(100, batch_size=256, lr=1e-3, n_warmup_steps=0, **sizes)
+
+
+def _gain(budget: Budget) -> dict[str, Any]:
+    training = {"batch_size": 128, "lr": 1e-3, "n_warmup_steps": 0}
+    return _trained(budget.epochs(10_000, 128), hint_rate=0.9, reconstruction=100.0, **training)
+
+
+def _forest_diffusion(budget: Budget) -> dict[str, Any]:
+    settings = {"n_t": 20, "n_copies": 1, "n_trees": 100, "n_resamples": 1, "jump_share": 1.0, "n_jobs": -1}
+    return settings | {"allow_slow": budget.allow_slow}
+
+
+def _grid(**values: tuple) -> tuple[dict[str, Any], ...]:
+    """The settings as they are, and with one of them varied at a time."""
+    return ({}, *({name: value} for name, some in values.items() for value in some))
 
 
 ROWS = (
     Row("Zero imputation", "zero"),
     Row("Mean imputation", "gene_mean"),
     Row("Conditional Mean", "conditional_mean"),
-    Row("MAGIC", "magic"),
+    Row("MAGIC", "magic"),  # chooses its number of neighbours itself, on held-out training cells
     Row("scIDPMs", "scidpms", _scidpms),
-    Row("GAIN", "gain", lambda budget: _trained(budget.epochs(10_000, 128), batch_size=128, hint_rate=0.9)),
-    Row("HI-VAE (Poisson)", "hivae_poisson", lambda budget: _trained(100)),
-    Row("HI-VAE (Gaussian)", "hivae_gaussian", lambda budget: _trained(100)),
+    Row("GAIN", "gain", _gain),
+    Row("HI-VAE (Poisson)", "hivae_poisson", _hivae),
+    Row("HI-VAE (Gaussian)", "hivae_gaussian", _hivae),
     Row("scGPT (scratch)", "scgpt", _scgpt),
     Row("scGPT (pretrained)", "scgpt_pretrained", _scgpt_pretrained),
-    Row("xTrimoGene", "xtrimogene", lambda budget: _trained(5, max_steps=None, batch_size=128, lr=1e-4)),
-    Row("Forest-Diffusion", "forest_diffusion", lambda budget: {"n_t": 20, "n_copies": 1, "n_trees": 100}),
-    Row("ReMDM", "remdm", _remdm),
+    Row("xTrimoGene", "xtrimogene", _xtrimogene),
+    Row("Forest-Diffusion", "forest_diffusion", _forest_diffusion),
+    Row("ReMDM", "remdm", _remdm, _grid(n_steps=(10, 38), eta=(0.0, 0.02), guidance=(0.5, 2.0))),
     Row("Blackout", "blackout", countsdiff_settings),
-    Row("CountsDiff", "countsdiff_paper", countsdiff_settings),
+    Row(
+        "CountsDiff",
+        "countsdiff_paper",
+        countsdiff_settings,
+        _grid(n_steps=(10, 38), attrition=(0.0, 0.02), guidance=(0.5, 2.0)),
+    ),
 )
 """All methods of the paper's tables of imputation."""
 

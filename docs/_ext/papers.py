@@ -1,0 +1,74 @@
+"""Parts of the page on the paper's tables: the settings of every row, and the paper's model trained to convergence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from results import RESULTS
+
+from sccountsdiff.benchmark.paper import FETUS, HEART, settings_table
+
+METRICS = {
+    "rmse": "RMSE ↓",
+    "bias": "bias →0",
+    "spearman": "Spearman ↑",
+    "energy_distance": "energy distance ↓",
+    "sliced_wasserstein": "sliced Wasserstein ↓",
+}
+PAPER_S = "CountsDiff, the paper's"
+
+
+def settings() -> str:
+    """Tabs with the settings of all rows at full size, one for each atlas."""
+    parts = ["::::{tab-set}", ""]
+    for title, atlas in {"Fetal atlas": FETUS, "Heart atlas": HEART}.items():
+        table = settings_table(atlas)
+        columns = list(dict.fromkeys(table.columns.get_level_values(0)))
+        lines = ["| row | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+        for name, row in table.iterrows():
+            cells = [row["differs", ""] if c == "differs" else _pair(row[c, "ours"], row[c, "paper"]) for c in columns]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        parts += [f":::{{tab-item}} {title}", "", *lines, "", ":::", ""]
+    return "\n".join([*parts, "::::", ""])
+
+
+def _pair(ours: str, paper: str) -> str:
+    """Our value, and the paper's if it is another one."""
+    return ours if paper in ("", ours) else f"{ours or '–'} *({paper})*"
+
+
+def scores() -> str | None:
+    """Scores of the models that were trained to convergence, of one draw and of the mean of five."""
+    path = RESULTS / "paper_model.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    lines = ["| model | draws | parameters | " + " | ".join(METRICS.values()) + " |", "|---" * (len(METRICS) + 3) + "|"]
+    for (model, n), rows in table.groupby(["model", "n_samples"], sort=False):
+        values = rows.set_index("metric")["value"]
+        cells = [f"{values[metric]:.3f}" for metric in METRICS]
+        lines.append(f"| {model} | {n} | {rows['n_parameters'].iloc[0]:,} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def save_figure(path: Path) -> None:
+    """Validation losses by epoch, and counts that models expect to come when few are lost."""
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    if (RESULTS / "paper_model_losses.csv").exists():
+        losses = pd.read_csv(RESULTS / "paper_model_losses.csv")
+        losses = losses[losses["model"].str.startswith("CountsDiff, the") | losses["model"].eq("ReMDM")]
+        for model, part in losses.groupby("model", sort=False):
+            left.plot(part["epoch"] + 1, part["validation_loss"] / part["validation_loss"].iloc[-1], label=model)
+        coming = pd.read_csv(RESULTS / "paper_model_last_steps.csv")
+        for model, part in coming.groupby("model", sort=False):
+            right.plot(part["lost"], part["predicted"], label=model)
+        right.plot(part["lost"], part["expected"], "k:", label="truth")
+    left.set(xlabel="epoch", ylabel="validation loss / last one", ylim=(0.98, 1.3))
+    right.set(xlabel="share of counts lost", ylabel="mean count still to come", xscale="log", yscale="log")
+    for ax in (left, right):
+        if ax.lines:
+            ax.legend(fontsize=7)
+    figure.savefig(path, dpi=150)
