@@ -6,8 +6,6 @@ import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -30,7 +28,9 @@ from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.model.predict import PredictMixin
+from sccountsdiff.model.saving import refuse_mps, refuse_other_types
 from sccountsdiff.model.setup import SetupMixin
+from sccountsdiff.model.sharing import SharingMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
 from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs, epochs_between_validations
@@ -52,7 +52,7 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin):
+class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin, SharingMixin):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -128,7 +128,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         options = {"n_hidden": n_hidden, "n_layers": n_layers, "dropout_rate": dropout_rate}
         options = {name: value for name, value in options.items() if value is not None} | backbone_kwargs
         self._check_options(get_backbone(backbone), options)
-        _refuse_other_types(adata)
+        refuse_other_types(adata)
         if adata is not None and not self._is_set_up(adata):
             if isinstance(adata, MuData):
                 raise ValueError("Set up the MuData with `CountsDiffImputer.setup_mudata` first.")
@@ -273,7 +273,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         """
         if self.adata is None:
             raise ValueError("The model was loaded without data: training needs `adata`.")
-        _refuse_mps(accelerator)
+        refuse_mps(accelerator)
         self._check_training_kwargs(trainer_kwargs, plan_kwargs)
         if max_epochs is not None:
             max_epochs = whole_number("max_epochs", max_epochs)
@@ -337,47 +337,6 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
 
     # Devices --------------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def load(
-        cls,
-        dir_path: str,
-        adata: AnnData | MuData | Literal[False] | None = None,
-        accelerator: str = "auto",
-        device: int | str = "auto",
-        **kwargs,
-    ) -> CountsDiffImputer:
-        """Load a saved model.
-
-        Parameters
-        ----------
-        dir_path
-            Folder that the model was saved to.
-        adata
-            Data for the model; ``None``: the data saved with it; ``False``: none.
-        accelerator, device
-            Where to put the model; by default on a GPU where there is one.
-        **kwargs
-            Further arguments of :meth:`scvi.model.base.BaseModelClass.load`.
-
-        Returns
-        -------
-        The model.
-
-        Examples
-        --------
-        >>> model.save("my_model", overwrite=True)
-        >>> import sccountsdiff
-        >>> sccountsdiff.CountsDiffImputer.load("my_model", adata=False).is_trained
-        True
-        """
-        _refuse_mps(accelerator)
-        _refuse_other_types(None if adata is False else adata)
-        file = Path(dir_path, f"{kwargs.get('prefix') or ''}model.pt")
-        if kwargs.get("backup_url") is None and not file.is_file():
-            what = f"it holds no {file.name}" if file.parent.is_dir() else "there is no such folder"
-            raise FileNotFoundError(f"No saved model in {str(dir_path)!r}: {what}.")
-        return super().load(dir_path, adata, accelerator, device, **kwargs)
-
     def to_device(self, device: str | int | torch.device) -> None:
         """Move the model to another device.
 
@@ -390,18 +349,13 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         --------
         >>> model.to_device("cpu")
         """
-        _refuse_mps(torch.device(device).type)
+        refuse_mps(torch.device(device).type)
         super().to_device(device)
 
 
 def _name(part: object) -> str:
     """Of a part of the model that was given by name, as a class or as an object."""
     return part if isinstance(part, str) else getattr(part, "__name__", type(part).__name__)
-
-
-def _refuse_other_types(adata: object) -> None:
-    if not isinstance(adata, AnnData | MuData | None):
-        raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
 
 
 def _groups_of_genes(var: pd.DataFrame, column: str | None) -> np.ndarray | None:
@@ -416,9 +370,3 @@ def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: b
     if n_factors is None:
         return min(N_FACTORS, n_genes) if observed_training else 0
     return whole_number("n_factors", n_factors, least=0)
-
-
-def _refuse_mps(accelerator: str) -> None:
-    # To Lightning, "gpu" is the Apple GPU where there is one.
-    if accelerator == "mps" or (accelerator == "gpu" and torch.backends.mps.is_available()):
-        raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use the CPU.")
