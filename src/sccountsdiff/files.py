@@ -108,6 +108,30 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
         raise OSError(errno.ENOSPC, f"{path} cannot be written: {sizes}.")
 
 
+def set_aside(path: str | Path) -> Path:
+    """Rename a file that cannot be read, so that it is in nobody's way and nothing of it is lost.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Where it is now.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "table.csv").write_text("half")
+    ...     set_aside(Path(folder, "table.csv")).name
+    'table.csv.damaged'
+    """
+    path = Path(path)
+    return path.replace(path.with_name(f"{path.name}.damaged"))
+
+
 def digest_of_file(path: str | Path) -> str:
     """The SHA-256 of what is in a file.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,12 +19,14 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
 from scvi.train import Trainer
 
+from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, location_and_scale
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.files import check_can_write
 from sccountsdiff.model.base import check_data
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
@@ -33,7 +37,13 @@ from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.model.sharing import SharingMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
-from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs, epochs_between_validations
+from sccountsdiff.training import (
+    BestAverage,
+    CarefulRunner,
+    CountsDiffTrainingPlan,
+    default_max_epochs,
+    epochs_between_validations,
+)
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -105,6 +115,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
 
     _training_plan_cls = CountsDiffTrainingPlan
     _module_cls = CountsDiffModule
+    _train_runner_cls = CarefulRunner
 
     def __init__(
         self,
@@ -235,6 +246,7 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         gradient_clip_val: float = 1.0,
         plan_kwargs: dict | None = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: str | Path | None = None,
         **trainer_kwargs,
     ) -> None:
         """Train the model; the weights that stay are the moving average with the best validation loss.
@@ -262,8 +274,18 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             Settings of ``sccountsdiff.training.CountsDiffTrainingPlan``, such as ``lr``.
         callbacks
             Further Lightning callbacks.
+        checkpoint
+            Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
+            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, bit for bit.
         **trainer_kwargs
             Passed to :class:`scvi.train.Trainer`.
+
+        Notes
+        -----
+        A training that is interrupted, by Ctrl-C or by a signal that asks to end, leaves the best weights so far in the
+        model, which then is trained, and raises ``KeyboardInterrupt`` or ``SystemExit`` (143). One whose loss is no number any
+        more, or explodes, raises :class:`sccountsdiff.training.TrainingDiverged` and leaves the best weights too. Without a
+        single epoch the model is as it was.
 
         Examples
         --------
@@ -298,6 +320,17 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         # Weights of an earlier training are validated first: they stay if none of this one's are better.
         trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained else 0)
+        callbacks = [BestAverage(ema_decay), *callbacks]
+        if checkpoint is not None:
+            asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
+            asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
+            path = Path(checkpoint, "last.ckpt")
+            of_training = self._training_settings(asked | trainer_kwargs, split)
+            saved = self._find_checkpoint(path, of_training)
+            if saved is not None and saved[KEY]["is_finished"]:
+                return self._take_over(saved, split)
+            callbacks.append(Checkpoints(path, of_training))
+            trainer_kwargs["ckpt_path"] = None if saved is None else path
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         super().train(
             max_epochs=max_epochs,
@@ -311,9 +344,38 @@ class CountsDiffImputer(SetupMixin, ImputeMixin, DenoiseMixin, PredictMixin, Gen
             datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
             gradient_clip_val=gradient_clip_val,
             plan_kwargs=plan_kwargs,
-            callbacks=[BestAverage(ema_decay), *callbacks],
+            callbacks=callbacks,
             **trainer_kwargs,
         )
+
+    def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
+        """The checkpoint to go on from, if there is one; an error if it is of another training."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Weights, their average, the best one, and two moments of the gradients.
+        check_can_write(path, 5 * sum(value.nbytes for value in self.module.state_dict().values()))
+        saved = read_checkpoint(path)
+        if saved is not None:
+            if KEY not in saved:
+                raise ValueError(f"{path} is a checkpoint, but not of such a training: choose another folder.")
+            check_settings(path, saved[KEY]["settings"], settings)
+            logger.info("Going on from %s, after %d steps.", path, saved["global_step"])
+        return saved
+
+    def _training_settings(self, asked: Mapping[str, object], split: Sequence[np.ndarray]) -> dict[str, str]:
+        """What decides how training goes, but for random numbers."""
+        made = self.init_params_["non_kwargs"] | self.init_params_["kwargs"]
+        counts = self._open_counts(self._cells(None).adata)
+        data = [*counts.fingerprint(), *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
+        digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
+        return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
+
+    def _take_over(self, saved: dict, split: Sequence[np.ndarray]) -> None:
+        """Be as a training has left the model that has finished, but not been saved."""
+        (best,) = (state["best"] for name, state in saved["callbacks"].items() if name.startswith(BestAverage.__name__))
+        self._training_plan_cls(self.module).load_state_dict(best)
+        self.module.eval()
+        self.history_, self.is_trained_ = as_tables(saved[KEY]["history"]), True
+        self.train_indices, self.validation_indices, self.test_indices = split
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""

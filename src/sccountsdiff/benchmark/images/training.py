@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -21,7 +22,11 @@ from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.checkpoints import check_settings, read_checkpoint, save_whole
+from sccountsdiff.files import check_can_write, replacing, set_aside
 from sccountsdiff.training import BestAverage
+
+logger = logging.getLogger("sccountsdiff")
 
 NOT_WANTED = ("use_distributed_sampler", "logger", "enable_model_summary", "enable_checkpointing")
 """What Lightning's trainer would do by itself; ``StepBatches``, ``History`` and ``Saver`` do it here."""
@@ -110,9 +115,9 @@ class History(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Forget what a longer run wrote after the checkpoint."""
         if trainer.is_global_zero and self.path.is_file():
-            rows = pd.read_csv(self.path)
+            rows = _read_history(self.path)
             rows = rows[rows["step"] <= trainer.global_step]
-            rows.to_csv(self.path, index=False)
+            self._write(rows)
             if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
                 self._losses = []
 
@@ -131,7 +136,25 @@ class History(pl.Callback):
         row["heldout_loss"] = trainer.callback_metrics["heldout_loss"].item()
         if self.evaluate is not None:
             row |= self.evaluate(pl_module, trainer.global_step)
-        pd.DataFrame([row]).to_csv(self.path, mode="a", header=not self.path.is_file(), index=False)
+        self._write(
+            pd.concat([_read_history(self.path), pd.DataFrame([row])]) if self.path.is_file() else pd.DataFrame([row])
+        )
+
+    def _write(self, rows: pd.DataFrame) -> None:
+        with replacing(self.path) as beside:
+            rows.to_csv(beside, index=False)
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    """The lines so far; a file that is none is put aside."""
+    try:
+        # Digits as they were written: what is read and written again is the same.
+        rows = pd.read_csv(path, float_precision="round_trip")
+        rows["step"] = pd.to_numeric(rows["step"])
+        return rows
+    except (KeyError, TypeError, ValueError) as error:
+        logger.warning("%s is damaged (%s): put aside as %s.", path, error, set_aside(path).name)
+        return pd.DataFrame({"step": pd.Series(dtype=int)})
 
 
 class Saver(pl.Callback):
@@ -151,7 +174,7 @@ class Saver(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Write it, if it is time."""
         if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps:
-            trainer.save_checkpoint(self.path)
+            save_whole(trainer, self.path)
 
 
 class _Stream(pl.LightningDataModule):
@@ -185,13 +208,14 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _check_resumable(checkpoint: Path, config: ImageConfig) -> int:
-    """The step of a checkpoint; an error if it was made with other settings."""
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    old, new = saved["image_model"]["config"], dataclasses.asdict(config)
-    different = ", ".join(f"{name} ({old[name]} instead of {new[name]})" for name in new if old[name] != new[name])
-    if different:
-        raise ValueError(f"{checkpoint} was made with other settings, so training cannot go on: {different}.")
+def _step_of(checkpoint: Path, config: ImageConfig) -> int | None:
+    """The step of a checkpoint, ``None`` without one; an error if it was made with other settings."""
+    saved = read_checkpoint(checkpoint)
+    if saved is None:
+        return None
+    if "image_model" not in saved:
+        raise ValueError(f"{checkpoint} is a checkpoint, but not of an image model: choose another folder.")
+    check_settings(checkpoint, saved["image_model"]["config"], dataclasses.asdict(config))
     return saved["global_step"]
 
 
@@ -257,8 +281,10 @@ def train(
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     checkpoint = output / "last.ckpt"
-    resume = resume and checkpoint.is_file()
-    if resume and _check_resumable(checkpoint, config) >= config.n_steps:
+    check_can_write(checkpoint)
+    step = _step_of(checkpoint, config) if resume else None
+    resume = step is not None
+    if step is not None and step >= config.n_steps:
         return load_model(checkpoint, trainer_kwargs.get("accelerator", default_device()))
     if not resume:
         for old in (checkpoint, output / "history.csv"):
