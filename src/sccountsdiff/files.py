@@ -11,6 +11,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 """Part of the names of files that are being written, which may be on a disk that several machines share."""
@@ -49,6 +52,52 @@ def replacing(path: str | Path) -> Iterator[Path]:
         _flush(target.parent)
     finally:
         _remove(beside)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text to a file that is whole or as it was.
+
+    Parameters
+    ----------
+    path
+        The file.
+    text
+        What it is to hold.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_text(Path(folder, "report.md"), "# Report")
+    ...     Path(folder, "report.md").read_text()
+    '# Report'
+    """
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def write_table(path: str | Path, table: pd.DataFrame, **options: Any) -> None:
+    """Write a table as CSV to a file that is whole or as it was.
+
+    Parameters
+    ----------
+    path
+        The file.
+    table
+        The table.
+    **options
+        Arguments of :meth:`pandas.DataFrame.to_csv`; by default without the index.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(Path(folder, "table.csv"), pd.DataFrame({"a": [1], "b": [2]}))
+    ...     Path(folder, "table.csv").read_text().split()
+    ['a,b', '1,2']
+    """
+    with replacing(path) as beside:
+        table.to_csv(beside, **({"index": False} | options))
 
 
 def remove_leftovers(folder: str | Path) -> None:

@@ -62,7 +62,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         self.validation_seed = validation_seed
         self.n_obs_training: int | None = None  # set by the runner
         self.n_obs_validation: int | None = None
-        self._watch = LossWatch()
+        self._watch = LossWatch(self.lr)
 
     def training_step(self, batch, batch_idx: int) -> torch.Tensor:
         """Loss of one minibatch."""
@@ -112,14 +112,20 @@ class TrainingDiverged(RuntimeError):
 class LossWatch:
     """Stops a training whose loss has gone, before it has spoilt more weights.
 
+    Parameters
+    ----------
+    lr
+        Learning rate, which is often the cause.
+
     Examples
     --------
-    >>> watch, plan = LossWatch(), CountsDiffTrainingPlan
+    >>> watch = LossWatch()
     >>> watch.has_diverged(2.0), watch.has_diverged(40.0), watch.has_diverged(1e9), watch.has_diverged(math.nan)
     (False, False, True, True)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lr: float = 0.0) -> None:
+        self.lr = lr
         self._first: float | None = None
         self._last: tuple[int, torch.Tensor] | None = None
 
@@ -130,7 +136,7 @@ class LossWatch:
         if self.has_diverged(float(value)):
             raise TrainingDiverged(
                 f"Training diverged in step {step} of epoch {plan.current_epoch}: the loss is {float(value):.3g}. "
-                f"{_likely_cause(plan)}"
+                f"{_likely_cause(self.lr, plan.trainer)}"
             )
 
     def has_diverged(self, loss: float) -> bool:
@@ -139,15 +145,39 @@ class LossWatch:
         return not math.isfinite(loss) or loss > EXPLODED * max(1.0, abs(self._first))
 
 
-def _likely_cause(plan: pl.LightningModule) -> str:
-    lr, usual = getattr(plan, "lr", None), 1e-3
-    if lr is not None and lr > 3 * usual:
+def _likely_cause(lr: float, trainer: pl.Trainer) -> str:
+    usual = 1e-3
+    if lr > 3 * usual:
         return f"The learning rate of {lr:g} is the likely cause: {usual:g} and less is usual."
-    if "16" in str(plan.trainer.precision):
-        return f"The precision, {plan.trainer.precision}, is the likely cause: train in 32 bits."
-    if not plan.trainer.gradient_clip_val:
+    if "16" in str(trainer.precision):
+        return f"The precision, {trainer.precision}, is the likely cause: train in 32 bits."
+    if not trainer.gradient_clip_val:
         return "That gradients are not clipped is the likely cause: `gradient_clip_val=1.0` is usual."
     return "A lower learning rate, or counts without cells of extreme depth, may help."
+
+
+def as_signalled(error: BaseException) -> BaseException:
+    """What a training that was ended by a signal should raise: Lightning leaves by exits that tell nobody why.
+
+    Parameters
+    ----------
+    error
+        What Lightning raised.
+
+    Returns
+    -------
+    ``KeyboardInterrupt`` for Ctrl-C, ``SystemExit`` with the code of the signal for a request to end, else the error itself.
+
+    Examples
+    --------
+    >>> as_signalled(SIGTERMException()).code
+    143
+    """
+    if isinstance(error, SIGTERMException):
+        return SystemExit(128 + signal.SIGTERM)
+    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    return error
 
 
 class BestAverage(WeightAveraging):
@@ -234,7 +264,7 @@ class CarefulRunner(TrainRunner):
             # No checkpoint is let run anything.
             weights_only = None if self.ckpt_path is None else True
             self.trainer.fit(plan, self.data_splitter, ckpt_path=self.ckpt_path, weights_only=weights_only)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised again
             n_epochs = self.trainer.current_epoch
             has_best = average.leave_best(plan)
             self._note(is_trained=has_best or self.model.is_trained_)
@@ -244,12 +274,7 @@ class CarefulRunner(TrainRunner):
             if isinstance(error, TrainingDiverged):
                 raise TrainingDiverged(f"{error} {kept}") from None
             logger.warning("Training stopped after %d epochs. %s", n_epochs, kept)
-            # Lightning leaves by exits that tell nobody why.
-            if isinstance(error, SIGTERMException):
-                raise SystemExit(128 + signal.SIGTERM) from None
-            if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
+            raise as_signalled(error) from None
         self._note(is_trained=True)
 
     def _note(self, is_trained: bool) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sccountsdiff.benchmark.tables import summarise, to_html, to_markdown, to_table
+from sccountsdiff.benchmark.tables import escape_markdown, summarise, to_html, to_markdown, to_table
 
 BASE = {
     "dataset": "toy",
@@ -78,5 +78,9 @@ def test_numbers_of_draws_are_rows_of_their_own_and_gaps_are_shown(results):
 def test_names_are_escaped(results):
     odd = results.replace({"method": {"a": "a|<b>"}})
     table = to_table(summarise(odd), ["rmse"])
-    assert "| a\\|<b> |" in to_markdown(table)
+    assert "| a\\|&lt;b> |" in to_markdown(table)
     assert "a|&lt;b&gt;" in to_html(table)
+
+
+def test_text_of_others_is_no_markup():
+    assert escape_markdown("<script> a|b [x](y) `c`\n# d") == "&lt;script> a\\|b \\[x](y) \\`c\\` # d"

@@ -117,3 +117,9 @@ class TestRows:
         expected = np.full((11, 7), np.nan)
         expected[slice(None) if rows is None else rows] = dense[slice(None) if rows is None else rows]
         np.testing.assert_array_equal(found, expected)
+
+
+def test_masked_arrays_are_refused_whether_or_not_anything_is_masked():
+    for mask in (False, [[True, False]]):
+        with pytest.raises(ValueError, match="adata.X is a masked array: mark missing entries as NaN"):
+            as_matrix(np.ma.MaskedArray(np.ones((1, 2)), mask=mask), "adata.X")

@@ -299,3 +299,20 @@ def test_categories_without_cells_are_refused(adata):
         setup(adata, labels_key="cell_type")
     adata.obs["cell_type"] = adata.obs["cell_type"].cat.remove_unused_categories()
     setup(adata, labels_key="cell_type")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("batch_key", 3),
+        ("labels_key", ["cell_type"]),
+        ("categorical_covariate_keys", [3]),
+        ("categorical_covariate_keys", 3),
+        ("continuous_covariate_keys", [["age"]]),
+    ],
+)
+def test_columns_are_named_by_text(simulate, argument, value):
+    adata = simulate(20).adata
+    adata.obs[3] = adata.obs["cell_type"]
+    with pytest.raises(TypeError, match=f"`{argument}` must be "):
+        CountsDiffImputer.setup_anndata(adata, **{argument: value})

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from sccountsdiff.benchmark import pl
 from sccountsdiff.benchmark.metrics import METRICS
 from sccountsdiff.benchmark.runner import COST_COLUMNS, JOB_COLUMNS
-from sccountsdiff.benchmark.tables import Table, row_name, summarise, to_html, to_markdown, to_table
+from sccountsdiff.benchmark.tables import Table, escape_markdown, row_name, summarise, to_html, to_markdown, to_table
+from sccountsdiff.files import replacing, write_text
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
 LEGEND = (
@@ -72,7 +73,7 @@ def report(
         raise ValueError("results is empty: there is nothing to report.")
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    markdown, page, n_figures = [f"# {title}\n"], [f"<h1>{html.escape(title)}</h1>"], 0
+    markdown, page, n_figures = [f"# {escape_markdown(title)}\n"], [f"<h1>{html.escape(title)}</h1>"], 0
     for block in _blocks(results, axes):
         if isinstance(block, Table):
             markdown.append(to_markdown(block))
@@ -80,19 +81,20 @@ def report(
         elif isinstance(block, Figure):
             n_figures += 1
             image, name = png(block), f"figure {n_figures}"
-            (output / f"figure-{n_figures}.png").write_bytes(image)
+            with replacing(output / f"figure-{n_figures}.png") as beside:
+                beside.write_bytes(image)
             markdown.append(f"![{name}](figure-{n_figures}.png)\n")
             page.append(f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(image).decode()}">')
         else:
             level, text = block
-            markdown.append(f"{'#' * level + ' ' if level else ''}{text}\n")
+            markdown.append(f"{'#' * level + ' ' if level else ''}{escape_markdown(text)}\n")
             tag = f"h{level}" if level else "p"
             page.append(f"<{tag}>{html.escape(text)}</{tag}>")
-    (output / "report.md").write_text("\n".join(markdown), encoding="utf-8")
+    write_text(output / "report.md", "\n".join(markdown))
     head = f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
     body = "\n".join(page)
     target = output / "report.html"
-    target.write_text(f"{head}<style>\n{STYLE}</style></head><body>\n{body}\n</body></html>\n", encoding="utf-8")
+    write_text(target, f"{head}<style>\n{STYLE}</style></head><body>\n{body}\n</body></html>\n")
     return target
 
 

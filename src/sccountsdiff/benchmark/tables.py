@@ -171,8 +171,20 @@ def to_markdown(table: Table) -> str:
     for name, cells, group, is_first in _marked_rows(table, {1: "**{}**", 2: "*{}*"}):
         if is_first and group:
             lines.append(f"| *{group}* |" + " |" * n_columns)
-        lines.append("| " + " | ".join(text.replace("|", "\\|") for text in (name, *cells)) + " |")
+        lines.append("| " + " | ".join(map(escape_markdown, (name, *cells))) + " |")
     return "\n".join([*lines, ""])
+
+
+def escape_markdown(text: str) -> str:
+    """Text of others, such as the message of an error, that is to be read in Markdown and not to become tags or columns.
+
+    Examples
+    --------
+    >>> print(escape_markdown("a<b> & c"))
+    a&lt;b> &amp; c
+    """
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("[", "\\[").replace("`", "\\`")
+    return " ".join(text.split())
 
 
 def to_html(table: Table) -> str:

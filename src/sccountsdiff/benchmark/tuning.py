@@ -18,6 +18,7 @@ from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare, run
 from sccountsdiff.benchmark.tasks import Pattern
 from sccountsdiff.checks import whole_number
+from sccountsdiff.files import write_text
 
 Settings = Mapping[str, Any]
 
@@ -142,7 +143,7 @@ def tune(
             record = {"dataset": cells.name, "method": base.name, "chosen": losses.idxmin(), "metric": criterion.name}
             record |= {"missingness": table["missingness"].iloc[0], "seeds": seeds, "scores": scores}
             name = f"tuned_{cells.name}_{base.name}_{'_'.join(map(str, seeds))}.json"
-            (Path(output) / name).write_text(json.dumps(record, indent=1))
+            write_text(Path(output) / name, json.dumps(record, indent=1))
     return chosen
 
 

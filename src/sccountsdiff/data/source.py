@@ -54,6 +54,10 @@ def find_cells(data: AnnData | MuData, modalities: Mapping[str, str] | None = No
     modalities
         Of a MuData: as in :meth:`~sccountsdiff.CountsDiffImputer.setup_mudata`.
     """
+    if not isinstance(data.obs, pd.DataFrame):
+        raise TypeError(
+            f"adata.obs is a {type(data.obs).__name__}, as of data that is read lazily: use adata.to_memory()."
+        )
     if modalities is None:
         return CellTables(data, data.obs, data.obs)
     for argument, modality in {"layer": None, **modalities}.items():

@@ -125,7 +125,7 @@ class ImputeMixin(CountsDiffBase):
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
         if key is not None:
             results.check_key(key, list(layers), in_use)
-            results.check_can_write(data)
+            results.check_can_write(data, key, list(layers))
         else:
             layers = {"": layers[""]} if return_mean else {}
         rows, order = unique_rows(indices, data)

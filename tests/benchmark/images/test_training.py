@@ -1,15 +1,19 @@
 """Training goes on after a stop as if there had been none, learns, and depends on its seed alone."""
 
 import dataclasses
+import os
+import signal
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from sccountsdiff.benchmark.images import train
 from sccountsdiff.benchmark.images.training import Saver, StepBatches
+from sccountsdiff.training import TrainingDiverged
 
 
 def assert_same_weights(one, other):
@@ -75,7 +79,7 @@ def test_evaluation_sees_the_averaged_weights(tiny_config, digits, tmp_path):
 def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path):
     saved = []
     trainer = SimpleNamespace(
-        global_step=0, max_steps=7, save_checkpoint=lambda path: saved.append(trainer.global_step)
+        global_step=0, max_steps=7, is_global_zero=False, save_checkpoint=lambda path: saved.append(trainer.global_step)
     )
     saver = Saver(tmp_path / "last.ckpt", every=3)
     for trainer.global_step in range(1, 8):
@@ -101,3 +105,28 @@ def test_processes_share_each_batch():
     assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
     with pytest.raises(ValueError, match="shared evenly"):
         StepBatches(10, 4, 5, 1, world_size=3)
+
+
+def test_a_loss_that_is_none_stops_training(tiny_config, digits, tmp_path):
+    with pytest.raises(TrainingDiverged, match="learning rate of 1e.*is the likely cause"):
+        train(dataclasses.replace(tiny_config, lr=1e6, n_steps=50, n_warmup_steps=1), digits, tmp_path, n_heldout=8)
+
+
+def test_damaged_files_are_named_and_put_aside(tiny_config, digits, tiny_run, tmp_path, caplog):
+    (tmp_path / "last.ckpt").write_bytes((tiny_run[0] / "last.ckpt").read_bytes()[:1000])
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+    assert (tmp_path / "last.ckpt.damaged").stat().st_size == 1000 and "last.ckpt is damaged" in caplog.text
+    train(tiny_config, digits, tmp_path / "b", n_heldout=32, stop_at=2)
+    (tmp_path / "b" / "history.csv").write_text('"step\n1,2')
+    assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path / "b", n_heldout=32, resume=True))
+    assert (tmp_path / "b" / "history.csv.damaged").exists() and "history.csv is damaged" in caplog.text
+
+
+def test_a_request_to_end_is_no_success(tiny_config, digits, tmp_path):
+    class End(Callback):
+        def on_train_batch_end(self, *args):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        train(tiny_config, digits, tmp_path, n_heldout=8, callbacks=[End()])
+    assert caught.value.code == 143

@@ -8,6 +8,7 @@ from pathlib import Path
 from sccountsdiff.benchmark.images.network import IMAGE_HEADS
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.diffusion import get_schedule
+from sccountsdiff.files import write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,4 +158,4 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     """
     yaml = optional_import("yaml", "Reading settings", "images")
     settings = dataclasses.asdict(config) | {"channels": list(config.channels)}  # YAML has no tuples
-    Path(path).write_text(yaml.safe_dump(settings, sort_keys=False))
+    write_text(path, yaml.safe_dump(settings, sort_keys=False))

@@ -19,6 +19,7 @@ from sccountsdiff.benchmark.images.model import heldout_losses
 from sccountsdiff.benchmark.images.plots import plot_histories
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import default_device, train
+from sccountsdiff.files import write_table
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -103,7 +104,7 @@ def run_images(
         return pd.DataFrame()
 
     losses = pd.Series(heldout_losses(model, splits.heldout), name="heldout_loss")
-    losses.to_csv(output / "losses.csv", index_label="predictor")
+    write_table(output / "losses.csv", losses, index=True, index_label="predictor")
     plot_histories({config.schedule: pd.read_csv(output / "history.csv")}, output / "history.png")
     studies.class_grid(model, output / "classes.png", seed=config.seed)
     studies.attrition_grid(model, output / "attrition.png", seed=config.seed)
@@ -115,10 +116,10 @@ def run_images(
     if classifier is not None:
         scores["agreement_real"] = classifier.agreement(*first_images(splits.heldout, len(splits.heldout)))
     scores["frechet_real"] = evaluator.score(first_images(splits.heldout, n_images)[0])["frechet"]
-    scores.to_csv(output / "scores.csv", index=False)
+    write_table(output / "scores.csv", scores)
     for name, sweep in studies.IMAGE_SWEEPS.items():
         if name in run_studies:
-            sweep(model, evaluator, splits.train, **drawn).to_csv(output / f"{name}.csv", index=False)
+            write_table(output / f"{name}.csv", sweep(model, evaluator, splits.train, **drawn))
     return scores
 
 

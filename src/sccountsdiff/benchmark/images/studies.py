@@ -22,6 +22,7 @@ from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import Evaluate, train
 from sccountsdiff.diffusion.schedules import SCHEDULES
+from sccountsdiff.files import write_table
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -321,7 +322,7 @@ def schedules(
     plot_histories({name: pd.read_csv(folders[name] / "history.csv") for name in names}, output / "schedules.png")
     tables = [compare(model, trials, evaluator, splits.train, **compare_kwargs) for model in models]
     table = pd.concat(tables, ignore_index=True)
-    table.to_csv(output / "schedules.csv", index=False)
+    write_table(output / "schedules.csv", table)
     return table
 
 

@@ -24,7 +24,7 @@ from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.checkpoints import check_settings, read_checkpoint, save_whole
 from sccountsdiff.files import check_can_write, replacing, set_aside
-from sccountsdiff.training import BestAverage
+from sccountsdiff.training import BestAverage, as_signalled
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -317,5 +317,8 @@ def train(
         )
         model = ImageDiffusion.for_images(config, splits.train)
         stream = _Stream(splits, config, n_workers, n_heldout)
-        trainer.fit(model, stream, ckpt_path=checkpoint if resume else None)
+        try:
+            trainer.fit(model, stream, ckpt_path=checkpoint if resume else None, weights_only=True)
+        except SystemExit as error:
+            raise as_signalled(error) from None
     return model.to(trainer.strategy.root_device).eval()  # Lightning leaves it on the CPU

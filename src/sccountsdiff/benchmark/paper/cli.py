@@ -8,6 +8,7 @@ from pathlib import Path
 from sccountsdiff.benchmark.cli import add_models, add_run_options
 from sccountsdiff.benchmark.paper.published import compare
 from sccountsdiff.benchmark.paper.recipes import RECIPES
+from sccountsdiff.files import write_table
 
 PASSED_ON = ("scale", "rows", "weights", "gene_column", "embedder", "seeds", "retry_failed")
 """What recipes are given as it is."""
@@ -45,7 +46,7 @@ def _make_table(arguments: argparse.Namespace) -> None:
     recipe = RECIPES[arguments.table]
     table = recipe(arguments.data, output, columns=_columns(arguments.column), **options)
     comparison = compare(table, arguments.table)
-    comparison.to_csv(output / "comparison.csv")
+    write_table(output / "comparison.csv", comparison, index=True)
     if len(comparison.columns):
         print(comparison.dropna(how="all", subset=[c for c in comparison if c[1] == "ours"]).round(4).to_string())
     failures = table[table["error"].notna() & table["metric"].isna()]

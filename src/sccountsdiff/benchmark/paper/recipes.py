@@ -20,6 +20,7 @@ from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, Budget, Row
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
 from sccountsdiff.diffusion.schedules import SCHEDULES
+from sccountsdiff.files import write_table
 
 POINTWISE = ("r2", "rmse", "mae", "bias", "spearman", "pearson")
 IMPUTATION_METRICS = (*POINTWISE, "energy_distance", "scfid", "mmd", "sliced_wasserstein")
@@ -130,7 +131,7 @@ class Recipe(ABC):
         methods = {row.name: row.method(budget) for row in chosen}
         table = self._compare(dataset, methods, settings | options)
         if output is not None:
-            table.to_csv(Path(output) / "results.csv", index=False)
+            write_table(Path(output) / "results.csv", table)
         return table
 
     @abstractmethod
