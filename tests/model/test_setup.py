@@ -316,3 +316,12 @@ def test_columns_are_named_by_text(simulate, argument, value):
     adata.obs[3] = adata.obs["cell_type"]
     with pytest.raises(TypeError, match=f"`{argument}` must be "):
         CountsDiffImputer.setup_anndata(adata, **{argument: value})
+
+
+def test_views_are_refused(simulate, tmp_path):
+    adata = simulate(20).adata
+    with pytest.raises(ValueError, match=r"`adata` is a view of other data.*adata = adata\.copy\(\)"):
+        CountsDiffImputer.setup_anndata(adata[:10])
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    with pytest.raises(ValueError, match=r"adata = adata\.to_memory\(\)"):
+        CountsDiffImputer.setup_anndata(ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:10])

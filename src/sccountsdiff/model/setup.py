@@ -156,6 +156,7 @@ class SetupMixin(CountsDiffBase):
         """Check the data and register its fields, which ``makers`` make: layer, categorical and continuous ones."""
         args = setup_args(setup_method_args)
         source_registry = load_kwargs.get("source_registry")
+        _refuse_views(data)
         _check_keys(args)
         categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
         continuous = _merge_keys(args["continuous_covariate_keys"])
@@ -217,6 +218,12 @@ def _merge_keys(*keys: str | Sequence[str] | None) -> list[str]:
     for key in keys:
         merged += [key] if isinstance(key, str) else list(key or [])
     return list(dict.fromkeys(merged))
+
+
+def _refuse_views(data: AnnData | MuData) -> None:
+    if data.is_view:
+        copy = "adata.to_memory()" if data.isbacked else "adata.copy()"
+        raise ValueError(f"`adata` is a view of other data, to which nothing can be added: set up `adata = {copy}`.")
 
 
 def _check_keys(args: dict) -> None:
