@@ -20,7 +20,7 @@ ROOTS = [
     "sccountsdiff.benchmark.images.studies",
     "sccountsdiff.benchmark.simulated.plots",
 ]
-INHERITED = ("save", "load", "history", "is_trained", "train_indices", "validation_indices", "view_anndata_setup")
+INHERITED = ("history", "is_trained", "train_indices", "validation_indices", "view_anndata_setup")
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 
 

@@ -1,10 +1,14 @@
 """Files that are whole or not there."""
 
+import hashlib
 import os
+import shutil
+import subprocess
 
 import pytest
 
-from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff import files
+from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing
 
 
 def test_the_target_is_replaced(tmp_path):
@@ -50,3 +54,36 @@ def test_a_folder_that_takes_no_files_is_refused(tmp_path, monkeypatch):
 def test_checking_leaves_nothing_behind(tmp_path):
     check_can_write(tmp_path / "table.csv")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_goes_but_not_what_is_being_written(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    mine, other = (tmp_path / f".a.{host}.{dead.pid}.partial.csv" for host in (files._HOST, "elsewhere"))
+    running = tmp_path / f".a.{files._HOST}.{os.getpid()}.partial.csv"
+    for path in (mine, other, running):
+        path.write_text("half")
+    remove_leftovers(tmp_path)
+    assert not mine.exists() and other.exists() and running.exists()
+    mine.write_text("half")
+    with replacing(tmp_path / "b.csv") as beside:
+        beside.write_text("whole")
+    assert not mine.exists()
+
+
+def test_too_little_space_is_found_before(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**20))
+    check_can_write(tmp_path / "table.csv", 2**20)
+    with pytest.raises(OSError, match="table.csv cannot be written: 3 MiB are needed, 1 are free"):
+        check_can_write(tmp_path / "table.csv", 3 * 2**20)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match="cannot be written: it is a folder"):
+        check_can_write(tmp_path)
+
+
+def test_a_digest_is_that_of_the_contents(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert digest_of_file(tmp_path / "file") == hashlib.sha256(b"abc").hexdigest()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from sccountsdiff import training
-from sccountsdiff.training import CountsDiffTrainingPlan, default_lr, default_max_epochs
+from sccountsdiff import CountsDiffImputer, training
+from sccountsdiff.training import CountsDiffTrainingPlan, LossWatch, TrainingDiverged, default_lr, default_max_epochs
 
 
 def validation_losses(model):
@@ -144,6 +147,96 @@ class TestAverage:
         assert losses[10:].min() > losses[:10].min(), "chosen so that it only gets worse"
         after = model.module.state_dict()
         assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+class SignalAt(Callback):
+    """What Ctrl-C, or a scheduler, does to the process."""
+
+    def __init__(self, step, number):
+        self.step, self.number = step, number
+
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+class TestInterruption:
+    """Of 6 epochs with 6 steps each."""
+
+    def train(self, simulate, **kwargs):
+        model = CountsDiffImputer(simulate(100).adata, n_hidden=8, n_layers=1)
+        settings = {"batch_size": 15, "enable_progress_bar": False, "accelerator": "cpu", "early_stopping": False}
+        error = None
+        try:
+            model.train(6, **(settings | kwargs))
+        except BaseException as caught:  # noqa: BLE001
+            error = caught
+        return model, error
+
+    @pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+    def test_the_best_average_so_far_is_kept(self, simulate, number, kind, caplog, capsys):
+        watch = Weights()
+        model, error = self.train(simulate, callbacks=[watch, SignalAt(15, number)], plan_kwargs={"lr": 0.01})
+        assert type(error) is kind and getattr(error, "code", 143) == 143
+        assert model.is_trained and not model.module.training and len(model.history["train_loss"]) == 2
+        averages = moving_averages(watch.weights, 0.999)
+        best = int(validation_losses(model).argmin())
+        assert same(dict(model.module.named_parameters()), averages[6 * best + 5])
+        assert f"after 2 epochs. The weights of epoch {best}, the best so far, are kept" in caplog.text
+        assert "NameError" not in capsys.readouterr().out
+        assert model.impute(n_samples=1, n_steps=1, n_folds=1, silent=True).shape == (100, 20)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_without_validation_the_last_epoch_is_kept(self, simulate):
+        watch = Weights()
+        model, _ = self.train(simulate, callbacks=[watch, SignalAt(16, signal.SIGINT)], train_size=1.0)
+        assert model.is_trained
+        assert same(dict(model.module.named_parameters()), moving_averages(watch.weights, 0.999)[13])  # 7 steps each
+
+    def test_within_the_first_epoch_nothing_is_changed(self, simulate, caplog):
+        model, error = self.train(simulate, callbacks=[SignalAt(3, signal.SIGINT)])
+        assert type(error) is KeyboardInterrupt and not model.is_trained
+        assert "The model is as it was before" in caplog.text
+
+    @pytest.mark.parametrize("lr", [1e3, 3.0])
+    def test_a_loss_that_is_none_stops_training(self, simulate, lr):
+        model = CountsDiffImputer(simulate(100).adata, n_hidden=8, n_layers=1)
+        before = {key: value.clone() for key, value in model.module.state_dict().items()}
+        with pytest.raises(
+            TrainingDiverged, match=rf"in step \d of epoch 0: .*rate of {lr:g} is the likely cause.*as it was"
+        ):
+            model.train(6, batch_size=15, plan_kwargs={"lr": lr}, enable_progress_bar=False, accelerator="cpu")
+        assert not model.is_trained
+        after = model.module.state_dict()
+        assert all(torch.equal(before[key], after[key]) for key in before)
+        with pytest.raises(RuntimeError, match="not trained yet"):
+            model.log_likelihood()
+
+    def test_what_was_good_before_is_kept(self, simulate):
+        class Spoil(Callback):
+            def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+                if trainer.global_step == 14:
+                    next(pl_module.parameters()).data.fill_(math.nan)
+
+        model, error = self.train(simulate, callbacks=[Spoil()])
+        assert isinstance(error, TrainingDiverged) and "step 14 of epoch 2: the loss is nan" in str(error)
+        assert "The weights of epoch 1, the best so far, are kept" in str(error)
+        assert model.is_trained and all(p.isfinite().all() for p in model.module.parameters())
+
+    def test_precision_and_clipping_are_named(self):
+        cause = lambda **trainer: training._likely_cause(1e-3, SimpleNamespace(**trainer))
+        assert "16-mixed" in cause(precision="16-mixed", gradient_clip_val=1.0)
+        assert "not clipped" in cause(precision="32-true", gradient_clip_val=None)
+        assert "may help" in cause(precision="32-true", gradient_clip_val=1.0)
+
+    def test_on_a_gpu_the_loss_before_is_looked_at(self):
+        watch, plan = LossWatch(), SimpleNamespace(global_step=7, current_epoch=1)
+        plan.trainer = SimpleNamespace(precision="32-true", gradient_clip_val=1.0)
+        lost = SimpleNamespace(device=SimpleNamespace(type="cuda"), detach=lambda: torch.tensor(math.nan))
+        watch(lost, plan)
+        plan.global_step = 8
+        with pytest.raises(TrainingDiverged, match="in step 7 of epoch 1: the loss is nan"):
+            watch(lost, plan)
 
 
 class TestDefaultMaxEpochs:

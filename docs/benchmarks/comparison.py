@@ -12,6 +12,7 @@ stopped.
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -61,6 +62,7 @@ SETTINGS = [("all", ["mcar"]), ("paper", ["mcar", "mnar_low:0.25", "mnar_high:0.
 
 def embedder(dataset: bm.datasets.Dataset, seed: int, output: Path) -> Path:
     """The scVI model of the training cells that scFID uses; one for all methods, protocols and patterns of a split."""
+    os.environ["SCCOUNTSDIFF_ALLOW_PICKLE"] = "1"  # it is made here
     folder = output / f"embedder-{seed}"
     if not folder.exists():
         cells = prepare(dataset, **PREPARATION)

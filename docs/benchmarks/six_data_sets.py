@@ -179,6 +179,7 @@ class Comparison:
 
     def embedder(self, name: str) -> Path:
         """The scVI model that scFID uses: one for all methods, tasks and splits of a data set, trained on all of its cells."""
+        os.environ["SCCOUNTSDIFF_ALLOW_PICKLE"] = "1"  # it is made here
         folder = self.output / "embedders" / name
         if not folder.exists():
             cells = self.dataset(name).adata

@@ -11,8 +11,8 @@ from numbers import Real
 from typing import Any
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """The value as an ``int``; an error if it is not an integer of at least ``least``.
+def whole_number(name: str, value: object, least: int = 1, below: int | None = None) -> int:
+    """The value as an ``int``; an error if it is not an integer of at least ``least`` and, if given, below ``below``.
 
     Floats are refused even if they are whole: 3.0 is more often a slip than meant.
     """
@@ -24,6 +24,8 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
         ) from None
     if number < least:
         raise ValueError(f"`{name}` must be a whole number of at least {least}, not {value}.")
+    if below is not None and number >= below:
+        raise ValueError(f"`{name}` must be below {below}, not {value}.")
     return number
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 # `view_anndata_setup` of scvi-tools calls rich.pretty without importing it; older versions of rich did so themselves.
 import rich.pretty  # noqa: F401
 import scvi
-from scvi.data._constants import _FIELD_REGISTRIES_KEY, _SETUP_ARGS_KEY, _SETUP_METHOD_NAME, _STATE_REGISTRY_KEY
+import torch
+from scvi.data._constants import (
+    _FIELD_REGISTRIES_KEY,
+    _MODEL_NAME_KEY,
+    _SETUP_ARGS_KEY,
+    _SETUP_METHOD_NAME,
+    _STATE_REGISTRY_KEY,
+)
+from scvi.data._download import _download
+from scvi.model._utils import parse_device_args
 
 
 def set_scvi_seed(seed: int | None) -> None:
@@ -21,6 +30,21 @@ def setup_args(registry: dict) -> dict:
 def is_mudata_setup(registry: dict) -> bool:
     """Whether the data was set up as MuData."""
     return registry.get(_SETUP_METHOD_NAME) == "setup_mudata"
+
+
+def model_name(registry: dict) -> str | None:
+    """Name of the class that the data was set up for."""
+    return registry.get(_MODEL_NAME_KEY)
+
+
+def torch_device(accelerator: str, device: int | str) -> torch.device:
+    """Where a model that is loaded goes, by the rules of scvi-tools."""
+    return parse_device_args(accelerator, device, return_device="torch", validate_single_device=True)[-1]
+
+
+def download(url: str, folder: str, name: str) -> None:
+    """Fetch a file, unless it is there."""
+    _download(url, folder, name)
 
 
 def field_state(registry: dict, key: str) -> dict:

@@ -12,6 +12,7 @@ from sccountsdiff import datasets, pl
 from sccountsdiff.benchmark import metrics
 from sccountsdiff.benchmark.baselines import get_baseline
 from sccountsdiff.benchmark.missingness import MCAR
+from sccountsdiff.files import replacing, write_table
 from sccountsdiff.model import CountsDiffImputer
 
 HELD_OUT_SHARE = 0.2
@@ -69,10 +70,11 @@ def run_demo(
     answers["CountsDiff, one-pass mean"] = one_pass.toarray()
 
     table = pd.DataFrame({label: _scores(truth, answer, sites) for label, answer in answers.items()}).T
-    table.to_csv(output / "table.csv", index_label="method")
+    write_table(output / "table.csv", table, index=True, index_label="method")
     _plot(model, truth, one_pass.toarray(), draws[:, sites], sites, output / "demo.png")
     test.layers["hidden"] = sites
-    test.write_h5ad(output / "imputed.h5ad")
+    with replacing(output / "imputed.h5ad") as beside:
+        test.write_h5ad(beside)
     return table
 
 
@@ -101,5 +103,6 @@ def _plot(
     strata = pd.Categorical.from_codes(third, ["low genes", "middle genes", "high genes"])
     pl.calibration(metrics.pit(truth, draws, sites), strata, ax=axes[2])
     axes[2].set_title(f"Calibration of {len(draws)} draws")
-    fig.savefig(path, dpi=150)
+    with replacing(path) as beside:
+        fig.savefig(beside, dpi=150)
     plt.close(fig)

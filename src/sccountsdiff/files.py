@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
+import re
 import shutil
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
+"""Part of the names of files that are being written, which may be on a disk that several machines share."""
 
 
 @contextmanager
@@ -14,6 +24,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside the target to write a file to; what is there takes the target's place when all went well.
 
     Until then the target is as it was. If anything fails, or is interrupted, what was written goes and the target stays.
+    What a process that was killed had begun to write goes when something is next written to the folder.
 
     Parameters
     ----------
@@ -31,8 +42,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ('a,b', 1)
     """
     target = Path(path).resolve()  # of a link, the file that it leads to
+    remove_leftovers(target.parent)
     # The suffix stays last: writers choose their format by it.
-    beside = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
+    beside = target.with_name(f".{target.stem}.{_HOST}.{os.getpid()}.partial{target.suffix}")
     try:
         yield beside
         _flush(beside)
@@ -42,13 +54,81 @@ def replacing(path: str | Path) -> Iterator[Path]:
         _remove(beside)
 
 
-def check_can_write(path: str | Path) -> None:
+def write_text(path: str | Path, text: str) -> None:
+    """Write text to a file that is whole or as it was.
+
+    Parameters
+    ----------
+    path
+        The file.
+    text
+        What it is to hold.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_text(Path(folder, "report.md"), "# Report")
+    ...     Path(folder, "report.md").read_text()
+    '# Report'
+    """
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def write_table(path: str | Path, table: pd.DataFrame, **options: Any) -> None:
+    """Write a table as CSV to a file that is whole or as it was.
+
+    Parameters
+    ----------
+    path
+        The file.
+    table
+        The table.
+    **options
+        Arguments of :meth:`pandas.DataFrame.to_csv`; by default without the index.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(Path(folder, "table.csv"), pd.DataFrame({"a": [1], "b": [2]}))
+    ...     Path(folder, "table.csv").read_text().split()
+    ['a,b', '1,2']
+    """
+    with replacing(path) as beside:
+        table.to_csv(beside, **({"index": False} | options))
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove what processes of this machine that are no more had begun to write.
+
+    Parameters
+    ----------
+    folder
+        Where to look.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     remove_leftovers(folder)
+    """
+    for leftover in Path(folder).glob(".*.partial*"):
+        match = re.search(rf"\.{re.escape(_HOST)}\.(\d+)\.partial", leftover.name)
+        if match and not _is_running(int(match[1])):
+            _remove(leftover)
+
+
+def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
     """Refuse a target that cannot be written, before the work that it is for.
 
     Parameters
     ----------
     path
         The target: its folder must exist, and take new files.
+    n_bytes
+        Size that it will have, as far as that is known.
 
     Examples
     --------
@@ -57,16 +137,69 @@ def check_can_write(path: str | Path) -> None:
         ...
     FileNotFoundError: The folder of no/such/folder/table.csv does not exist.
     """
-    folder = Path(path).resolve().parent
+    target = Path(path).resolve()
+    folder = target.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist.")
-    probe = folder / f".{Path(path).name}.{os.getpid()}.probe"
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} cannot be written: it is a folder.")
+    probe = folder / f".{target.name}.{os.getpid()}.probe"
     try:
         probe.touch()
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror or error}.") from None
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        sizes = f"{n_bytes / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} are free"
+        raise OSError(errno.ENOSPC, f"{path} cannot be written: {sizes}.")
+
+
+def set_aside(path: str | Path) -> Path:
+    """Rename a file that cannot be read, so that it is in nobody's way and nothing of it is lost.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    Where it is now.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "table.csv").write_text("half")
+    ...     set_aside(Path(folder, "table.csv")).name
+    'table.csv.damaged'
+    """
+    path = Path(path)
+    return path.replace(path.with_name(f"{path.name}.damaged"))
+
+
+def digest_of_file(path: str | Path) -> str:
+    """The SHA-256 of what is in a file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Returns
+    -------
+    64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> digest_of_file(os.devnull)[:12]
+    'e3b0c44298fc'
+    """
+    with Path(path).open("rb") as contents:
+        return hashlib.file_digest(contents, "sha256").hexdigest()
 
 
 def available_memory() -> int | None:
@@ -93,6 +226,18 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_running(process: int) -> bool:
+    if os.name == "nt":
+        return True  # there, signal 0 would end it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
 
 
 def _remove(path: Path) -> None:

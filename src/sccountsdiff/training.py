@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import signal
 from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from scvi.train import TrainRunner
 
 from sccountsdiff.module import CountsDiffModule
+
+logger = logging.getLogger("sccountsdiff")
+
+EXPLODED = 1e4
+"""A loss so many times above the first one, or above 1, does not come back."""
 
 VALIDATION_DRAWS = 1000
 """Noised states that a small validation set is repeated to: the loss of a few cells is mostly noise."""
@@ -53,10 +62,12 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         self.validation_seed = validation_seed
         self.n_obs_training: int | None = None  # set by the runner
         self.n_obs_validation: int | None = None
+        self._watch = LossWatch(self.lr)
 
     def training_step(self, batch, batch_idx: int) -> torch.Tensor:
         """Loss of one minibatch."""
         _, _, output = self.module(batch)
+        self._watch(output.loss, self)
         self._log("train_loss", output)
         return output.loss
 
@@ -95,12 +106,88 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         return warm_up_and_decay(optimizer, n_steps, min(self.n_warmup_steps, n_steps // 10), self.lr_final)
 
 
+class TrainingDiverged(RuntimeError):
+    """The loss is not a number any more, or beyond all measure."""
+
+
+class LossWatch:
+    """Stops a training whose loss has gone, before it has spoilt more weights.
+
+    Parameters
+    ----------
+    lr
+        Learning rate, which is often the cause.
+
+    Examples
+    --------
+    >>> watch = LossWatch()
+    >>> watch.has_diverged(2.0), watch.has_diverged(40.0), watch.has_diverged(1e9), watch.has_diverged(math.nan)
+    (False, False, True, True)
+    """
+
+    def __init__(self, lr: float = 0.0) -> None:
+        self.lr = lr
+        self._first: float | None = None
+        self._last: tuple[int, torch.Tensor] | None = None
+
+    def __call__(self, loss: torch.Tensor, plan: pl.LightningModule) -> None:
+        """Look at a loss; on a GPU, at the one before, for which there is nothing to wait."""
+        before, self._last = self._last, (plan.global_step, loss.detach())
+        step, value = self._last if loss.device.type == "cpu" else before or (0, torch.zeros(()))
+        if self.has_diverged(float(value)):
+            raise TrainingDiverged(
+                f"Training diverged in step {step} of epoch {plan.current_epoch}: the loss is {float(value):.3g}. "
+                f"{_likely_cause(self.lr, plan.trainer)}"
+            )
+
+    def has_diverged(self, loss: float) -> bool:
+        """Whether a loss is none, compared with the first one."""
+        self._first = loss if self._first is None else self._first
+        return not math.isfinite(loss) or loss > EXPLODED * max(1.0, abs(self._first))
+
+
+def _likely_cause(lr: float, trainer: pl.Trainer) -> str:
+    usual = 1e-3
+    if lr > 3 * usual:
+        return f"The learning rate of {lr:g} is the likely cause: {usual:g} and less is usual."
+    if "16" in str(trainer.precision):
+        return f"The precision, {trainer.precision}, is the likely cause: train in 32 bits."
+    if not trainer.gradient_clip_val:
+        return "That gradients are not clipped is the likely cause: `gradient_clip_val=1.0` is usual."
+    return "A lower learning rate, or counts without cells of extreme depth, may help."
+
+
+def as_signalled(error: BaseException) -> BaseException:
+    """What a training that was ended by a signal should raise: Lightning leaves by exits that tell nobody why.
+
+    Parameters
+    ----------
+    error
+        What Lightning raised.
+
+    Returns
+    -------
+    ``KeyboardInterrupt`` for Ctrl-C, ``SystemExit`` with the code of the signal for a request to end, else the error itself.
+
+    Examples
+    --------
+    >>> as_signalled(SIGTERMException()).code
+    143
+    """
+    if isinstance(error, SIGTERMException):
+        return SystemExit(128 + signal.SIGTERM)
+    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    return error
+
+
 class BestAverage(WeightAveraging):
     """Exponential moving average of the weights after each optimiser step; the best one by validation stays.
 
     The average forgets its first steps quickly (decay ``(1 + n) / (10 + n)`` until ``decay`` is reached), so that
     short trainings are averaged as well. Where Lightning validates before the first step, the weights that training
-    starts from take part.
+    starts from take part. What is best so far, or else the weights before training, is at hand at any time, should training
+    be interrupted.
 
     Parameters
     ----------
@@ -114,21 +201,94 @@ class BestAverage(WeightAveraging):
         super().__init__(use_buffers=False, multi_avg_fn=partial(_moving_average, decay))
         self.monitor = monitor
         self.best_loss = math.inf
+        self.best_epoch: int | None = None
         self._best: dict[str, torch.Tensor] | None = None
+        self._start: dict[str, torch.Tensor] | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember where training starts from."""
+        self._start = _copy_of(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the average if it is the best so far."""
         loss = trainer.callback_metrics.get(self.monitor)
         if self._average_model is not None and loss is not None and float(loss) < self.best_loss:
             self.best_loss = float(loss)
-            state = self._average_model.module.state_dict()
-            self._best = {name: value.detach().clone() for name, value in state.items()}
+            self._keep(None if trainer.sanity_checking else trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Until there is a validation, the latest is the best."""
+        super().on_train_epoch_end(trainer, pl_module)
+        if math.isinf(self.best_loss):
+            self._keep(trainer.current_epoch)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the best average in the model."""
         super().on_train_end(trainer, pl_module)
         if self._best is not None:
             pl_module.load_state_dict(self._best)
+
+    def leave_best(self, pl_module: pl.LightningModule) -> bool:
+        """Leave the best average so far in the model, or what it was; whether there was one."""
+        kept = self._start if self._best is None else self._best
+        if kept is not None:
+            pl_module.load_state_dict(kept)
+        return self._best is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to remember."""
+        best = {"best_loss": self.best_loss, "best_epoch": self.best_epoch, "best": self._best}
+        return super().state_dict() | (best if self._best is not None else {})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        super().load_state_dict(state_dict)
+        self.best_loss = state_dict.get("best_loss", math.inf)
+        self.best_epoch, self._best = state_dict.get("best_epoch"), state_dict.get("best")
+
+    def _keep(self, epoch: int | None) -> None:
+        assert self._average_model is not None
+        self._best, self.best_epoch = _copy_of(self._average_model.module), epoch
+
+
+def _copy_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+class CarefulRunner(TrainRunner):
+    """Runs a training, and keeps what it has reached if it is interrupted or diverges."""
+
+    def _run_training_core(self) -> None:
+        average = next(callback for callback in self.trainer.callbacks if isinstance(callback, BestAverage))
+        plan = self.training_plan
+        try:
+            # No checkpoint is let run anything.
+            weights_only = None if self.ckpt_path is None else True
+            self.trainer.fit(plan, self.data_splitter, ckpt_path=self.ckpt_path, weights_only=weights_only)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised again
+            n_epochs = self.trainer.current_epoch
+            has_best = average.leave_best(plan)
+            self._note(is_trained=has_best or self.model.is_trained_)
+            kept = "The model is as it was before."
+            if has_best and average.best_epoch is not None:
+                kept = f"The weights of epoch {average.best_epoch}, the best so far, are kept: the model is trained."
+            if isinstance(error, TrainingDiverged):
+                raise TrainingDiverged(f"{error} {kept}") from None
+            logger.warning("Training stopped after %d epochs. %s", n_epochs, kept)
+            raise as_signalled(error) from None
+        self._note(is_trained=True)
+
+    def _note(self, is_trained: bool) -> None:
+        """Leave a model that can be used, and knows what it was trained on."""
+        self._update_history()
+        if is_trained:
+            for name in ("train", "test", "validation"):
+                short = {"validation": "val"}.get(name, name)
+                setattr(self.model, f"{name}_indices", getattr(self.data_splitter, f"{short}_idx", None))
+        self.model.module.eval()
+        self.model.is_trained_ = is_trained
+        self.model.to_device(self.device)
+        self.model.trainer = self.trainer
 
 
 def warm_up_and_decay(

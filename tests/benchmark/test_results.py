@@ -3,11 +3,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark.results import ResultStore, describe, fingerprint, label
+from sccountsdiff.benchmark.missingness import MCAR
+from sccountsdiff.benchmark.results import ResultStore, by_content, code_digest, describe, fingerprint, label
 
 
 def test_rows_come_back_exactly(tmp_path):
@@ -63,7 +66,8 @@ def test_names_show_settings_that_are_not_the_default():
 
     assert label(Thing(), "thing") == "thing"
     assert label(Thing(4, {"a": 1}), "thing") == "thing(size=4, options={'a': 1})"
-    assert describe(Thing()) == {"class": "Thing", "size": 3, "options": {}}
+    described = describe(Thing())
+    assert described.pop("code") == code_digest(Thing) and described == {"class": "Thing", "size": 3, "options": {}}
     assert label(object(), "plain") == "plain"
 
 
@@ -98,3 +102,97 @@ def test_a_path_stands_for_what_is_there(tmp_path):
     (tmp_path / "there" / "model.pt").write_bytes(b"other weights")
     assert key(tmp_path / "here") != key(tmp_path / "there")
     assert label(Pretrained(Path("here")), "x") == "x(weights='here')"
+
+
+def defined(source, name="Own"):
+    """What a file with this source would define."""
+    namespace = {"__name__": "mine", "dataclass": dataclass, "MCAR": MCAR, "np": np}
+    exec(source, namespace)
+    return namespace[name]
+
+
+METHOD = """
+SCALE = {scale}
+
+def helper(x):
+    return inner(x) * SCALE
+
+def inner(x):
+    return x + {shift}
+
+def unused(x):
+    return {unused}
+
+@dataclass(frozen=True)
+class Own(MCAR):
+    rate: float = 0.5
+
+    def draw(self, counts):
+        {comment}
+        return [helper(count) for count in counts]
+"""
+
+
+class TestCode:
+    ORIGINAL = {"scale": 2, "shift": 1, "unused": 0, "comment": "# why"}
+
+    @pytest.mark.parametrize(
+        ("change", "is_other"),
+        [
+            ({}, False),
+            ({"scale": 3}, True),
+            ({"shift": 2}, True),
+            ({"unused": 5}, False),
+            ({"comment": "# because"}, False),
+        ],
+        ids=str,
+    )
+    def test_results_go_by_what_the_code_does(self, change, is_other):
+        first, second = (defined(METHOD.format(**(self.ORIGINAL | more))) for more in ({}, change))
+        assert (code_digest(first) != code_digest(second)) == is_other
+        assert (describe(first()) != describe(second())) == is_other
+
+    def test_that_of_the_package_goes_by_its_version(self):
+        assert code_digest(MCAR) is None and "code" not in describe(MCAR(0.25))
+
+    def test_methods_of_all_kinds_count(self):
+        template = """
+class Own:
+    CONSTANT = {constant}
+    @property
+    def a(self): return {a}
+    @staticmethod
+    def b(): return {b}
+    @classmethod
+    def c(cls): return {c}
+    def d(self, x={d}): return lambda: x + {e}
+"""
+        values = dict.fromkeys(["constant", "a", "b", "c", "d", "e"], 1)
+        digests = {code_digest(defined(template.format(**(values | {name: 2})))) for name in [*values, "none"]}
+        assert len(digests) == 7
+
+    def test_functions_as_settings(self):
+        one, same, other = (defined(f"def Own(x):\n    return x + {n}") for n in (1, 1, 2))
+        assert by_content(one) == by_content(same) != by_content(other)
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, sparse.csr_matrix, pd.Series], ids=lambda make: make.__name__)
+def test_long_arrays_are_told_apart_in_the_middle(make):
+    values = np.zeros(5000)
+    other = values.copy()
+    other[2500] = 1
+    one, same, different = (by_content({"x": [make(array)]}) for array in (values, values.copy(), other))
+    assert one == same != different
+    json.dumps(one)
+
+
+@pytest.mark.parametrize("content", ["", '{"rows": [', "[]", '{"rows": 3}', '{"rows": [1]}', "\x00"])
+def test_a_damaged_result_is_named_put_aside_and_made_again(tmp_path, caplog, content):
+    ResultStore(tmp_path).save({"seed": 1}, [{"value": 1.5, "error": None}])
+    (file,) = (tmp_path / "results").iterdir()
+    file.write_text(content)
+    store = ResultStore(tmp_path)
+    assert store.load({"seed": 1}) is None and file.name in caplog.text
+    assert file.with_name(file.name + ".damaged").read_text() == content
+    store.save({"seed": 1}, [{"value": 2.5, "error": None}])
+    assert ResultStore(tmp_path).load({"seed": 1})[0]["value"] == 2.5

@@ -219,6 +219,7 @@ def test_the_paper_shows_and_hides_only_what_is_observed(toy_data):
 
 
 def test_results_go_by_what_the_embedder_is_not_by_how_it_is_spelt(toy_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("SCCOUNTSDIFF_ALLOW_PICKLE", "1")  # it is our own
     (tmp_path / "model").mkdir()
     options = {"metrics": ["rmse"], "n_bootstrap": 0, "silent": True, "output": tmp_path / "out"}
     first = bm.run(toy_data, "mcar", "gene_mean", embedder=tmp_path / "model", **options)
@@ -233,6 +234,7 @@ def test_results_go_by_what_the_embedder_is_not_by_how_it_is_spelt(toy_data, tmp
 
 def test_scfid_with_a_saved_embedder(toy_data, tmp_path, monkeypatch):
     """The same model, trained in place or read from its folder, gives the same distances."""
+    monkeypatch.setenv("SCCOUNTSDIFF_ALLOW_PICKLE", "1")  # it is our own
     train_shortly = partial(bm.metrics.train_embedder, max_epochs=2)
     monkeypatch.setattr(frechet, "train_embedder", train_shortly)
     options = {"metrics": ["scfid"], "n_bootstrap": 0, "min_cells": 1, "silent": True}

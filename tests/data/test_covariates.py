@@ -195,3 +195,56 @@ class TestContinuous:
     def test_no_covariates(self):
         location, scale = location_and_scale(np.zeros((4, 0)))
         assert location.shape == scale.shape == (0,)
+
+
+class TestKinds:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pd.date_range("2020-01-01", periods=4),
+            pd.to_timedelta([1, 2, 3, 4], unit="D"),
+            pd.period_range("2020-01", periods=4, freq="M"),
+            pd.cut([1, 2, 3, 4], 2),
+            [("a", 1), ("b", 2)] * 2,
+            [1j, 2j] * 2,
+        ],
+        ids=lambda values: type(values).__name__,
+    )
+    def test_what_is_neither_text_nor_number_is_no_category(self, values):
+        table = pd.DataFrame({"x": pd.Series(values)})
+        with pytest.raises(
+            ValueError, match=r"adata\.obs\['x'\] \(batch_key\) holds .* must be text or numbers.*astype\(str\)"
+        ):
+            check_covariates(table, ["x"], argument="batch_key")
+        table["x"] = table["x"].astype(str)
+        check_covariates(table, ["x"], argument="batch_key")
+
+    def test_others_are(self):
+        for values in (
+            ["a", "b"],
+            [1, 2],
+            [1.5, 2.5],
+            [True, False],
+            pd.Categorical(["a", "b"]),
+            pd.array([1, 2], dtype="Int64"),
+        ):
+            check_covariates(pd.DataFrame({"x": values}), ["x"], argument="batch_key")
+
+    @pytest.mark.parametrize("continuous", [True, False])
+    def test_a_name_of_two_columns_is_refused(self, continuous):
+        table = pd.DataFrame([[1, 2], [3, 4]], columns=["x", "x"])
+        with pytest.raises(ValueError, match=r"adata\.obs has 2 columns named 'x' \(key\): rename or drop"):
+            check_covariates(table, ["x"], continuous=continuous, argument="key")
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-200, 1e-20, 1.0, 1e100, 1e200, 1e307])
+def test_scales_do_not_depend_on_the_unit(unit):
+    values = np.array([[1.0], [-3.0], [5.0]])
+    location, scale = location_and_scale(values * unit)
+    expected = location_and_scale(values)
+    np.testing.assert_allclose((values * unit - location) / scale, (values - expected[0]) / expected[1], atol=1e-9)
+    np.testing.assert_allclose(expected[1], values.std(0))
+
+
+def test_constants_have_no_scale():
+    assert location_and_scale(np.full((7, 3), [0.0, 0.1, 1e250]))[1].tolist() == [1, 1, 1]

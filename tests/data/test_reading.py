@@ -129,3 +129,9 @@ def test_a_mask_of_whole_groups_reads_like_a_matrix():
     np.testing.assert_array_equal(read_block(mask, range(2, 5), range(1, 4)), whole[2:5, 1:4])
     for rows, columns, block in iter_blocks(as_matrix(mask, "mask")):
         np.testing.assert_array_equal(block, whole[np.ix_(rows, columns)])
+
+
+def test_masked_arrays_are_refused_whether_or_not_anything_is_masked():
+    for mask in (False, [[True, False]]):
+        with pytest.raises(ValueError, match="adata.X is a masked array: mark missing entries as NaN"):
+            as_matrix(np.ma.MaskedArray(np.ones((1, 2)), mask=mask), "adata.X")

@@ -240,3 +240,13 @@ class TestMatchGenes:
     def test_ambiguous_names_are_refused(self):
         with pytest.raises(ValueError, match="var_names_make_unique"):
             match_genes(pd.Index(["a", "a"]), ["a"])
+
+
+def test_tables_that_are_read_lazily_are_refused():
+    class Lazy:
+        obs = {"cell_type": "in a file"}
+
+    with pytest.raises(
+        TypeError, match=r"adata\.obs is a dict, as of data that is read lazily: use adata\.to_memory\(\)"
+    ):
+        find_cells(Lazy())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tracemalloc
 
+import anndata
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -99,6 +100,53 @@ class TestKeys:
         for key in (None, 7, "", b"x"):
             with pytest.raises(ValueError, match="`key_added` must be the name of a layer or None, not "):
                 check_key(key, [""], {})
+
+
+class TestWhatIsThere:
+    """Layers and notes that the user's data has already."""
+
+    QUICK = {"n_samples": 2, "n_steps": 1, "n_folds": 1, "silent": True}
+
+    @pytest.mark.parametrize("key", ["a/b", "/", ".", "..", "a\0", "a\nb"])
+    def test_names_that_files_cannot_hold_are_refused(self, model, spy, key):
+        with pytest.raises(ValueError, match="`key_added=.*cannot be the name of a layer in a file"):
+            model.impute(key_added=key, **self.QUICK)
+        assert not spy
+
+    @pytest.mark.parametrize("notes", ["text", 3, ["a"]])
+    def test_foreign_notes_are_refused_before_the_work(self, model, spy, notes):
+        model.adata.uns["sccountsdiff"] = notes
+        with pytest.raises(ValueError, match=r"adata\.uns\['sccountsdiff'\] is a .*: delete or rename it"):
+            model.impute(**self.QUICK)
+        assert not spy
+        assert model.impute(key_added=None, **self.QUICK).shape == model.adata.shape
+
+    @pytest.mark.parametrize("layer", ["imputed", "imputed_sd"])
+    def test_a_layer_of_the_user_is_not_overwritten(self, model, spy, layer):
+        model.adata.layers[layer] = model.adata.X.copy()
+        with pytest.raises(ValueError, match=rf"overwrite adata\.layers\['{layer}'\], which `impute` has not written"):
+            model.impute(**self.QUICK)
+        assert not spy
+        del model.adata.layers[layer]
+        for _ in range(2):  # what it has written itself, it may replace
+            model.impute(**self.QUICK)
+
+    def test_a_forged_note_deletes_nothing(self, model):
+        model.adata.layers["counts"] = model.adata.X.copy()
+        model.adata.layers["imputed_by_hand"] = model.adata.X.copy()
+        forged = {"layers": ["counts", "imputed_by_hand", "imputed_sd"]}
+        model.adata.uns["sccountsdiff"] = {"imputed": forged, "other": "text", "third": {"layers": 3}}
+        model.impute(**(self.QUICK | {"n_samples": 1}))
+        assert set(model.adata.layers) == {"counts", "imputed_by_hand", "imputed"}
+
+    def test_seeds_that_files_cannot_hold_are_refused(self, model, spy, tmp_path):
+        for seed in (2**63, 2**64, 2**200):
+            with pytest.raises(ValueError, match="`seed` must be below 9223372036854775808"):
+                model.impute(seed=seed, **self.QUICK)
+        assert not spy
+        model.impute(seed=2**63 - 1, **self.QUICK)
+        model.adata.write_h5ad(tmp_path / "cells.h5ad")
+        assert anndata.read_h5ad(tmp_path / "cells.h5ad").uns["sccountsdiff"]["imputed"]["seed"] == 2**63 - 1
 
 
 class TestSummaries:

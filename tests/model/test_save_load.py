@@ -127,9 +127,9 @@ class TestRefusals:
         missing = tmp_path / "nowhere"
         with pytest.raises(FileNotFoundError, match="No saved model in '.*nowhere': there is no such folder"):
             load(missing, False)
-        with pytest.raises(FileNotFoundError, match=r"No saved model in .*: it holds no model\.pt"):
+        with pytest.raises(FileNotFoundError, match=r"No saved model in .*: it holds no model\.json"):
             load(tmp_path, False)
-        with pytest.raises(FileNotFoundError, match=r"it holds no best_model\.pt"):
+        with pytest.raises(FileNotFoundError, match=r"it holds no best_model\.json"):
             CountsDiffImputer.load(saved, adata=False, prefix="best_")
         assert load(str(saved), False).is_trained
 
@@ -170,18 +170,6 @@ def test_apple_gpus_are_refused(saved, query, model, monkeypatch):
             CountsDiffImputer.load(saved, adata=query, accelerator=accelerator)
         with pytest.raises(ValueError, match=r"cannot draw binomials on Apple GPUs \(mps\)"):
             model.train(accelerator=accelerator)
-
-
-def test_models_saved_with_single_precision_covariates_still_load(trained, query, tmp_path, expected, sites):
-    trained.save(tmp_path / "model")
-    path = tmp_path / "model" / "model.pt"
-    content = torch.load(path, weights_only=False)
-    for key in ("location", "scale"):
-        content["model_state_dict"][key] = content["model_state_dict"][key].float()
-    torch.save(content, path)
-    model = load(tmp_path / "model", query)
-    assert model.module.location.dtype == torch.float64
-    np.testing.assert_array_equal(model.impute(sites=sites, **QUICK), expected)
 
 
 def test_a_trained_model_can_be_pickled(trained, query, sites, expected):

@@ -299,3 +299,29 @@ def test_categories_without_cells_are_refused(adata):
         setup(adata, labels_key="cell_type")
     adata.obs["cell_type"] = adata.obs["cell_type"].cat.remove_unused_categories()
     setup(adata, labels_key="cell_type")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("batch_key", 3),
+        ("labels_key", ["cell_type"]),
+        ("categorical_covariate_keys", [3]),
+        ("categorical_covariate_keys", 3),
+        ("continuous_covariate_keys", [["age"]]),
+    ],
+)
+def test_columns_are_named_by_text(simulate, argument, value):
+    adata = simulate(20).adata
+    adata.obs[3] = adata.obs["cell_type"]
+    with pytest.raises(TypeError, match=f"`{argument}` must be "):
+        CountsDiffImputer.setup_anndata(adata, **{argument: value})
+
+
+def test_views_are_refused(simulate, tmp_path):
+    adata = simulate(20).adata
+    with pytest.raises(ValueError, match=r"`adata` is a view of other data.*adata = adata\.copy\(\)"):
+        CountsDiffImputer.setup_anndata(adata[:10])
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    with pytest.raises(ValueError, match=r"adata = adata\.to_memory\(\)"):
+        CountsDiffImputer.setup_anndata(ad.read_h5ad(tmp_path / "cells.h5ad", backed="r")[:10])

@@ -24,7 +24,7 @@ from sccountsdiff.benchmark.tables import (
     to_markdown,
     to_table,
 )
-from sccountsdiff.files import replacing
+from sccountsdiff.files import replacing, write_text
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
 LEGEND = (
@@ -114,8 +114,7 @@ def report(
     pages = {"report.md": "\n".join(markdown)}
     pages["report.html"] = f"{head}<style>\n{STYLE}</style></head><body>\n{body}\n</body></html>\n"
     for name, text in pages.items():
-        with replacing(output / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(output / name, text)
     return output / "report.html"
 
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import inspect
 import json
+import logging
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from anndata import AnnData
 from scipy import sparse
 
 from sccountsdiff.benchmark.baselines.covariate_codes import kinds
-from sccountsdiff.files import replacing
+from sccountsdiff.files import replacing, set_aside
+
+logger = logging.getLogger("sccountsdiff")
 
 
 def describe(thing: Any) -> dict[str, Any]:
@@ -29,8 +39,116 @@ def describe(thing: Any) -> dict[str, Any]:
         settings = {f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)}
     else:
         settings = dict(vars(thing))
-    settings = {name: digest_of(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    return {"class": type(thing).__name__, **settings}
+    code = code_digest(type(thing))
+    settings = {name: by_content(value) for name, value in settings.items()}
+    return {"class": type(thing).__name__, **settings} | ({} if code is None else {"code": code})
+
+
+def by_content(value: Any) -> Any:
+    """A setting as results go by it: files, arrays, tables and code by what is in them, not by what they look like.
+
+    Examples
+    --------
+    >>> long = np.zeros(10_000)
+    >>> before = by_content(long)
+    >>> long[5_000] = 1
+    >>> before == by_content(long), by_content(3)
+    (False, 3)
+    """
+    if isinstance(value, Path):
+        return digest_of(value)
+    if isinstance(value, Mapping):
+        return {str(key): by_content(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [by_content(item) for item in value]
+    if callable(value) and code_digest(value) is not None:
+        return code_digest(value)
+    if sparse.issparse(value):
+        value = value.tocsr()
+        return by_content([list(value.shape), value.data, value.indices, value.indptr])
+    if isinstance(value, pd.DataFrame | pd.Series | pd.Index):
+        return by_content([value.to_numpy(), list(getattr(value, "columns", ()))])
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        content = value.tobytes() if value.dtype.kind != "O" else repr(value.tolist()).encode()
+        return f"{value.dtype}{list(value.shape)} {hashlib.sha256(content).hexdigest()[:16]}"
+    return value
+
+
+def code_digest(thing: Any) -> str | None:
+    """A short hash of the code of a class or a function, and of what it uses of the user's own; ``None`` if it is not.
+
+    The code of this package, and of others that are installed, has a version.
+
+    Examples
+    --------
+    >>> def scale():
+    ...     return 2
+    >>> def twice(x):
+    ...     return scale() * x
+    >>> before = code_digest(twice)
+    >>> def scale():
+    ...     return 3
+    >>> before == code_digest(twice), code_digest(describe)
+    (False, None)
+    """
+    if not _is_own(thing):
+        return None
+    parts, queue, seen = [], [(getattr(thing, "__qualname__", ""), thing)], set()
+    while queue:
+        name, item = queue.pop(0)
+        item = item.__func__ if isinstance(item, classmethod | staticmethod) else item
+        item = inspect.unwrap(item) if isinstance(item, FunctionType) else item
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, property):
+            queue += [(name, part) for part in (item.fget, item.fset) if part is not None]
+        elif isinstance(item, type):
+            own = [base for base in item.__mro__ if _is_own(base)]
+            members = [(key, value) for base in own for key, value in sorted(vars(base).items())]
+            queue += [(f"{name}.{key}", value) for key, value in members if key not in _NOT_CODE]
+        elif isinstance(item, FunctionType):
+            parts.append(f"{name}:{_instructions(item.__code__)}")
+            cells = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
+            used = {key: item.__globals__[key] for key in _names(item.__code__) if key in item.__globals__}
+            queue += [*sorted(used.items()), *((name, content) for content in cells)]
+            queue += [(name, default) for default in item.__defaults__ or ()]
+        elif isinstance(item, functools.partial):
+            queue += [(name, part) for part in (item.func, *item.args, *item.keywords.values())]
+        elif isinstance(
+            item, bool | int | float | str | bytes | tuple | list | dict | np.ndarray | torch.Tensor | None
+        ):
+            parts.append(f"{name}={by_content(item)!r}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+_NOT_CODE = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__"}
+_NOT_CODE |= {"__dataclass_fields__", "__dataclass_params__", "__match_args__", "__abstractmethods__", "_abc_impl"}
+
+
+def _is_own(thing: Any) -> bool:
+    """Whether code is neither of this package nor of one that is installed."""
+    module = getattr(thing, "__module__", None) or ""
+    if not isinstance(thing, type | FunctionType | functools.partial):
+        return False
+    if isinstance(thing, functools.partial):
+        return _is_own(thing.func)
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    is_installed = any(part in file for part in ("site-packages", "dist-packages"))
+    return not (module.split(".")[0] in ("sccountsdiff", *sys.stdlib_module_names - {"__main__"}) or is_installed)
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _instructions(code: CodeType) -> str:
+    """What a function does, whatever it looks like, wherever it stands."""
+    constants = [_instructions(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {constants}"
 
 
 def digest_of(path: Path) -> str | None:
@@ -148,7 +266,9 @@ class ResultStore:
         """Rows that were saved for this configuration, or ``None`` if there are none or they are to be made again."""
         key = _key(configuration)
         if key not in self._memory and self.folder is not None and (self.folder / f"{key}.json").exists():
-            self._memory[key] = json.loads((self.folder / f"{key}.json").read_text())["rows"]
+            rows = _read_rows(self.folder / f"{key}.json")
+            if rows is not None:
+                self._memory[key] = rows
         rows = self._memory.get(key)
         return None if rows and self.retry_failed and any(row["error"] for row in rows) else rows
 
@@ -159,6 +279,18 @@ class ResultStore:
         if self.folder is not None:
             with replacing(self.folder / f"{key}.json") as beside:
                 beside.write_text(json.dumps({"configuration": configuration, "rows": rows}, default=repr, indent=1))
+
+
+def _read_rows(path: Path) -> list[dict] | None:
+    """Rows of a result file; one that is damaged is put aside, and what it held is made again."""
+    try:
+        rows = json.loads(path.read_text())["rows"]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("it holds no rows of results")
+        return rows
+    except (KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+        logger.warning("%s is damaged (%s): put aside as %s, and made again.", path, error, set_aside(path).name)
+        return None
 
 
 def _key(configuration: dict) -> str:

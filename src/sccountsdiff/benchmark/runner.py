@@ -21,9 +21,17 @@ from sccountsdiff.benchmark.metrics import Metric
 from sccountsdiff.benchmark.plan import Plan
 from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
 from sccountsdiff.benchmark.resources import Usage, measured
-from sccountsdiff.benchmark.results import ResultStore, describe, digest_of, fingerprint, fingerprint_of_groups
+from sccountsdiff.benchmark.results import (
+    ResultStore,
+    code_digest,
+    describe,
+    digest_of,
+    fingerprint,
+    fingerprint_of_groups,
+)
 from sccountsdiff.benchmark.scoring import Split, attempt
 from sccountsdiff.benchmark.tasks import Pattern, Task
+from sccountsdiff.files import write_table
 
 JOB_COLUMNS = ["dataset", "protocol", "missingness", "method", "group", "n_samples", "seed"]
 COST_COLUMNS = ["fit_seconds", "impute_seconds", "peak_memory_mb"]
@@ -160,7 +168,7 @@ def run(
                 )
     table = pd.DataFrame(rows, columns=COLUMNS)
     if output is not None:
-        table.to_csv(Path(output) / "results.csv", index=False)
+        write_table(Path(output) / "results.csv", table)
     return table
 
 
@@ -242,7 +250,7 @@ def _run_seed(
                 "missingness": describe(task.pattern),
                 "method": TRUE_CELLS if method is None else {"name": method.name, **describe(method)},
                 "n_samples": n_samples,
-                "metrics": [metric.name for metric in metrics],
+                "metrics": [_name_and_code(metric) for metric in metrics],
             }
             if task.uses_groups or dataset.modality is not None:  # only then do results depend on them
                 job["groups"] = {**groups, "values": fingerprint_of_groups(cells, dataset.batch, dataset.modality)}
@@ -256,6 +264,11 @@ def _run_seed(
             rows += found or []
             progress.update()
     return rows
+
+
+def _name_and_code(metric: Metric) -> str:
+    """Of a metric of the user's own, the code too: other code, other scores."""
+    return " ".join(filter(None, [metric.name, code_digest(metric.function)]))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare, run
 from sccountsdiff.benchmark.tasks import Pattern
 from sccountsdiff.checks import whole_number
-from sccountsdiff.files import replacing
+from sccountsdiff.files import write_text
 
 Settings = Mapping[str, Any]
 
@@ -144,8 +144,7 @@ def tune(
             record = {"dataset": cells.name, "method": base.name, "chosen": losses.idxmin(), "metric": criterion.name}
             record |= {"missingness": table["missingness"].iloc[0], "seeds": seeds, "scores": scores}
             name = f"tuned_{cells.name}_{base.name}_{'_'.join(map(str, seeds))}.json"
-            with replacing(Path(output) / name) as beside:
-                beside.write_text(json.dumps(record, indent=1))
+            write_text(Path(output) / name, json.dumps(record, indent=1))
     return chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,8 @@ def check_covariates(
         if key in lacking:
             continue
         column = table[key]
+        if column.ndim > 1:
+            raise ValueError(f"{name} has {column.shape[1]} columns named {key!r}{origin}: rename or drop all but one.")
         n_missing = int(column.isna().sum())
         if n_missing and not may_lack:
             raise ValueError(
@@ -74,6 +77,7 @@ def check_covariates(
                 f"cells out.{advice}"
             )
         if not continuous:
+            _check_kind(column, f"{name}[{key!r}]{origin}")
             continue
         if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
             otherwise = ", or pass it in categorical_covariate_keys" if argument else ""
@@ -84,6 +88,18 @@ def check_covariates(
         n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if n_infinite:
             raise ValueError(f"{name}[{key!r}]{origin} is infinite in {n_infinite} of {len(table)} cells.")
+
+
+def _check_kind(column: pd.Series, name: str) -> None:
+    """Refuse categories that are neither text nor numbers: dates, intervals and the like change on the way through files."""
+    is_categorical = isinstance(column.dtype, pd.CategoricalDtype)
+    categories = column.cat.categories if is_categorical else pd.Index(column.unique())
+    for value in categories:
+        if not isinstance(value, str | bool | Real | np.bool_):
+            raise ValueError(
+                f"{name} holds {value!r}, of type {type(value).__name__}: categories must be text or numbers. Convert it "
+                "with .astype(str)."
+            )
 
 
 def check_categories(table: pd.DataFrame, keys: Sequence[str], argument: str) -> None:
@@ -222,5 +238,7 @@ def location_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> location_and_scale(np.array([[1.0, 0.1], [3.0, 0.1], [5.0, 0.1]]))[1].round(2).tolist()
     [1.63, 1.0]
     """
-    location, scale = values.mean(0), values.std(0)
-    return location, np.where(scale > 1e-12 * np.maximum(np.abs(location), 1), scale, 1.0)
+    unit = np.abs(values).max(0, initial=0.0)
+    unit = np.where(unit > 0, unit, 1.0)  # squares of numbers beyond 1e154, or below its inverse, are none
+    location, scale = (values / unit).mean(0), (values / unit).std(0)
+    return location * unit, np.where(scale > 1e-12 * np.abs(location), scale * unit, 1.0)

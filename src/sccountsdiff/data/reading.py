@@ -60,7 +60,7 @@ def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
 
 def as_matrix(matrix: Any, name: str) -> Matrix:
     """Return the matrix, as CSR if it has a rarer sparse format; raise if it cannot be read by slices."""
-    if isinstance(matrix, np.ma.MaskedArray) and np.ma.is_masked(matrix):
+    if isinstance(matrix, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: mark missing entries as NaN, e.g. with .filled(np.nan).")
     if not is_sparse(matrix) and not isinstance(
         matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask

@@ -81,6 +81,10 @@ def find_cells(
         Features of the model that the data is for, if it knows several modalities; those that ``data`` lacks are missing.
     """
     names = cast("tuple[str | None, str | None]", (layer, mask_layer))  # unless counts are in several modalities
+    if not isinstance(data.obs, pd.DataFrame):
+        raise TypeError(
+            f"adata.obs is a {type(data.obs).__name__}, as of data that is read lazily: use adata.to_memory()."
+        )
     if modalities is None:
         return CellTables(data, data.obs, data.obs, *names)
     of_counts = modalities.get("layer")

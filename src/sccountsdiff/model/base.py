@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 from mudata import MuData
 from scvi import REGISTRY_KEYS
+from scvi.data import AnnDataManager
 from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
@@ -20,6 +22,13 @@ from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_c
 from sccountsdiff.data.summary import CountSummary
 from sccountsdiff.model.fields import known_features
 from sccountsdiff.module import CountsDiffModule
+
+
+class _Kept(dict):
+    """What data keeps for itself: no part of what is copied, pickled or written."""
+
+    def __reduce__(self) -> tuple:
+        return dict, ()
 
 
 class CheckedData(NamedTuple):
@@ -39,6 +48,33 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     """Access to the data of the model, and to other data of the same kind."""
 
     module: CountsDiffModule
+
+    # scvi-tools keeps whatever was set up in tables of the class, for ever. Here data keeps what is noted of it, and the
+    # tables only know where that is: data that nobody holds any more goes.
+
+    @classmethod
+    def register_manager(cls, adata_manager: AnnDataManager) -> None:
+        """Note a set-up; called by the set-up.
+
+        Parameters
+        ----------
+        adata_manager
+            What scvi-tools knows of the data.
+
+        Examples
+        --------
+        >>> model.register_manager(model.adata_manager)
+        """
+        if not isinstance(cls._setup_adata_manager_store, WeakValueDictionary):
+            cls._setup_adata_manager_store = WeakValueDictionary(cls._setup_adata_manager_store)
+        super().register_manager(adata_manager)
+        kept = vars(adata_manager.adata).setdefault("_sccountsdiff", _Kept())
+        kept[cls.__qualname__] = adata_manager
+
+    def _register_manager_for_instance(self, adata_manager: AnnDataManager) -> None:
+        if self.id not in self._per_instance_manager_store:
+            finalize(self, self._per_instance_manager_store.pop, self.id, None)
+        super()._register_manager_for_instance(adata_manager)
 
     @property
     def gene_names(self) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
 from scvi.train import Trainer
 
+from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.covariates import continuous_values, encode, location_and_scale, seen_covariates
@@ -26,6 +27,7 @@ from sccountsdiff.data.modalities import MODALITY_COLUMN
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.diffusion import Schedule
+from sccountsdiff.files import check_can_write
 from sccountsdiff.model.base import check_data
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
@@ -33,12 +35,20 @@ from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.model.latent import LatentMixin
 from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.query import QueryMixin
+from sccountsdiff.model.saving import refuse_mps, refuse_other_types
 from sccountsdiff.model.setup import SetupMixin
+from sccountsdiff.model.sharing import SharingMixin
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import Backbone, Head, get_backbone
 from sccountsdiff.progress import progress_callbacks
 from sccountsdiff.quiet import quiet
-from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan, default_max_epochs, epochs_between_validations
+from sccountsdiff.training import (
+    BestAverage,
+    CarefulRunner,
+    CountsDiffTrainingPlan,
+    default_max_epochs,
+    epochs_between_validations,
+)
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -57,7 +67,9 @@ _FIXED_IN_TRAINING = {
 }
 
 
-class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin, LatentMixin):
+class CountsDiffImputer(
+    SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, PredictMixin, GenerateMixin, LatentMixin, SharingMixin
+):
     """CountsDiff: a diffusion model on the natural numbers that imputes, denoises and generates counts.
 
     Parameters
@@ -111,6 +123,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
 
     _training_plan_cls = CountsDiffTrainingPlan
     _module_cls = CountsDiffModule
+    _train_runner_cls = CarefulRunner
 
     def __init__(
         self,
@@ -134,7 +147,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         options = {"n_hidden": n_hidden, "n_layers": n_layers, "dropout_rate": dropout_rate}
         options = {name: value for name, value in options.items() if value is not None} | backbone_kwargs
         self._check_options(get_backbone(backbone), options)
-        _refuse_other_types(adata)
+        refuse_other_types(adata)
         if adata is not None and not self._is_set_up(adata):
             if isinstance(adata, MuData):
                 raise ValueError("Set up the MuData with `CountsDiffImputer.setup_mudata` first.")
@@ -252,6 +265,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         gradient_clip_val: float = 1.0,
         plan_kwargs: dict | None = None,
         callbacks: Sequence[Callback] = (),
+        checkpoint: str | Path | None = None,
         **trainer_kwargs,
     ) -> None:
         """Train the model; the weights that stay are the moving average with the best validation loss.
@@ -279,8 +293,18 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
             Settings of ``sccountsdiff.training.CountsDiffTrainingPlan``, such as ``lr``.
         callbacks
             Further Lightning callbacks.
+        checkpoint
+            Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
+            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, bit for bit.
         **trainer_kwargs
             Passed to :class:`scvi.train.Trainer`.
+
+        Notes
+        -----
+        A training that is interrupted, by Ctrl-C or by a signal that asks to end, leaves the best weights so far in the
+        model, which then is trained, and raises ``KeyboardInterrupt`` or ``SystemExit`` (143). One whose loss is no number any
+        more, or explodes, raises :class:`sccountsdiff.training.TrainingDiverged` and leaves the best weights too. Without a
+        single epoch the model is as it was.
 
         Examples
         --------
@@ -290,7 +314,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         """
         if self.adata is None:
             raise ValueError("The model was loaded without data: training needs `adata`.")
-        _refuse_mps(accelerator)
+        refuse_mps(accelerator)
         self._check_training_kwargs(trainer_kwargs, plan_kwargs)
         if max_epochs is not None:
             max_epochs = whole_number("max_epochs", max_epochs)
@@ -320,8 +344,18 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
             self.is_trained_ = False
         if self.module.denoiser.group_depth is not None:
             self.module.denoiser.group_depth.log_dispersion.zero_()  # of an earlier training, after which it was set
-        self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
+        if checkpoint is not None:
+            asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
+            asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
+            path = Path(checkpoint, "last.ckpt")
+            of_training = self._training_settings(asked | trainer_kwargs, split)
+            saved = self._find_checkpoint(path, of_training)
+            if saved is not None and saved[KEY]["is_finished"]:
+                return self._take_over(saved, split)
+            callbacks.append(Checkpoints(path, of_training))
+            trainer_kwargs["ckpt_path"] = None if saved is None else path
+        self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         with quiet():
             super().train(
                 max_epochs=max_epochs,
@@ -341,6 +375,36 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         if can_validate and self.module.group_members is not None:
             self.module.eval()
             self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))
+
+    def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
+        """The checkpoint to go on from, if there is one; an error if it is of another training."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Weights, their average, the best one, and two moments of the gradients.
+        check_can_write(path, 5 * sum(value.nbytes for value in self.module.state_dict().values()))
+        saved = read_checkpoint(path)
+        if saved is not None:
+            if KEY not in saved:
+                raise ValueError(f"{path} is a checkpoint, but not of such a training: choose another folder.")
+            check_settings(path, saved[KEY]["settings"], settings)
+            logger.info("Going on from %s, after %d steps.", path, saved["global_step"])
+        return saved
+
+    def _training_settings(self, asked: Mapping[str, object], split: Sequence[np.ndarray]) -> dict[str, str]:
+        """What decides how training goes, but for random numbers."""
+        made = self.init_params_["non_kwargs"] | self.init_params_["kwargs"]
+        counts = self._open_counts(self._cells(None))
+        data = [*counts.fingerprint(), *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
+        digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
+        return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
+
+    def _take_over(self, saved: dict, split: Sequence[np.ndarray]) -> None:
+        """Be as a training has left the model that has finished, but not been saved."""
+        (best,) = (state["best"] for name, state in saved["callbacks"].items() if name.startswith(BestAverage.__name__))
+        self._training_plan_cls(self.module).load_state_dict(best)
+        self.module.eval()
+        self.history_ = as_tables(saved[KEY]["history"])
+        self.is_trained_ = True
+        self.train_indices, self.validation_indices, self.test_indices = split
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""
@@ -364,47 +428,6 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
 
     # Devices --------------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def load(
-        cls,
-        dir_path: str,
-        adata: AnnData | MuData | Literal[False] | None = None,
-        accelerator: str = "auto",
-        device: int | str = "auto",
-        **kwargs,
-    ) -> CountsDiffImputer:
-        """Load a saved model.
-
-        Parameters
-        ----------
-        dir_path
-            Folder that the model was saved to.
-        adata
-            Data for the model; ``None``: the data saved with it; ``False``: none.
-        accelerator, device
-            Where to put the model; by default on a GPU where there is one.
-        **kwargs
-            Further arguments of :meth:`scvi.model.base.BaseModelClass.load`.
-
-        Returns
-        -------
-        The model.
-
-        Examples
-        --------
-        >>> model.save("my_model", overwrite=True)
-        >>> import sccountsdiff
-        >>> sccountsdiff.CountsDiffImputer.load("my_model", adata=False).is_trained
-        True
-        """
-        _refuse_mps(accelerator)
-        _refuse_other_types(None if adata is False else adata)
-        file = Path(dir_path, f"{kwargs.get('prefix') or ''}model.pt")
-        if kwargs.get("backup_url") is None and not file.is_file():
-            what = f"it holds no {file.name}" if file.parent.is_dir() else "there is no such folder"
-            raise FileNotFoundError(f"No saved model in {str(dir_path)!r}: {what}.")
-        return super().load(dir_path, adata, accelerator, device, **kwargs)
-
     def to_device(self, device: str | int | torch.device) -> None:
         """Move the model to another device.
 
@@ -417,7 +440,7 @@ class CountsDiffImputer(SetupMixin, QueryMixin, ImputeMixin, DenoiseMixin, Predi
         --------
         >>> model.to_device("cpu")
         """
-        _refuse_mps(torch.device(device).type)
+        refuse_mps(torch.device(device).type)
         super().to_device(device)
 
 
@@ -451,9 +474,3 @@ def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: b
     if n_factors is None:
         return min(N_FACTORS, n_genes) if observed_training else 0
     return whole_number("n_factors", n_factors, least=0)
-
-
-def _refuse_mps(accelerator: str) -> None:
-    # To Lightning, "gpu" is the Apple GPU where there is one.
-    if accelerator == "mps" or (accelerator == "gpu" and torch.backends.mps.is_available()):
-        raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use the CPU.")

@@ -234,7 +234,9 @@ def choose_batch_size(batch_size: int | None) -> int:
 
 def choose_seed(seed: int | None) -> int:
     """The seed itself, or one from torch's global stream, so that ``scvi.settings.seed`` governs it."""
-    return int(torch.randint(2**31, (1,))) if seed is None else whole_number("seed", seed, least=0)
+    if seed is None:
+        return int(torch.randint(2**31, (1,)))
+    return whole_number("seed", seed, least=0, below=2**63)  # files hold no larger numbers
 
 
 def _folds(shape: torch.Size, n_folds: int, generator: torch.Generator) -> Tensor:

@@ -196,7 +196,7 @@ class ImputeMixin(CountsDiffBase):
         if key is None:
             layers = {"": layers[""]} if return_mean else {}
         elif out is None:
-            results.check_can_write(data)
+            results.check_can_write(data, key, list(layers))
         batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
         note = settings.describe() | {"what": target, "n_samples": n_noted, "n_folds": n_folds, "seed": seed}
         note |= {"batch_size": batch_size, "version": version("sccountsdiff")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
@@ -16,6 +17,9 @@ from torch import Tensor
 
 from sccountsdiff.data.modalities import Part
 from sccountsdiff.diffusion import Outcome, log_mean
+
+NOTES = "sccountsdiff"
+"""Where in ``uns`` it is noted how layers were made."""
 
 
 class RowCollector:
@@ -166,9 +170,13 @@ def layers_in_use(layers: Iterable[str | Mapping[str, str | None] | None]) -> li
 
 
 def check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | Mapping[str, str | None] | None]) -> None:
-    """Refuse a name under which the layers of the result would replace what the model reads."""
+    """Refuse a name that files cannot hold, or under which the result would replace what the model reads."""
     if not isinstance(key, str) or not key:
         raise ValueError(f"`key_added` must be the name of a layer or None, not {key!r}.")
+    if "/" in key or "\0" in key or not key.strip(".") or not key.isprintable():
+        raise ValueError(
+            f"`key_added={key!r}` cannot be the name of a layer in a file: use letters, digits and underscores."
+        )
     for what, layers in in_use.items():
         for layer in set(layers_in_use([layers])) & {key + suffix for suffix in suffixes}:
             raise ValueError(
@@ -176,13 +184,26 @@ def check_key(key: str, suffixes: list[str], in_use: Mapping[str, str | Mapping[
             )
 
 
-def check_can_write(data: AnnData) -> None:
-    """Refuse data to which no layer can be added."""
+def check_can_write(data: AnnData, key: str, suffixes: list[str]) -> None:
+    """Refuse data to which these layers cannot be added, or whose user has others under their names."""
     if data.is_view and data.isbacked:
         raise ValueError(
             "`adata` is a view of data in a file, to which no layer can be added: pass the whole data with `indices`, "
             "or `key_added=None`, or `adata.to_memory()`."
         )
+    notes = data.uns.get(NOTES, {})
+    if not isinstance(notes, Mapping):
+        raise ValueError(
+            f"adata.uns[{NOTES!r}] is a {type(notes).__name__}, where notes on what was imputed are to go: delete or "
+            "rename it."
+        )
+    written = {layer for name in notes for layer in _written(notes, name)}
+    for name in (key + suffix for suffix in suffixes):
+        if name in data.layers and name not in written:
+            raise ValueError(
+                f"`key_added={key!r}` would overwrite adata.layers[{name!r}], which `impute` has not written: choose "
+                "another name, or delete that layer."
+            )
 
 
 def write_layers(
@@ -196,15 +217,14 @@ def write_layers(
 
     Further layers of an earlier result of that name, which would be taken as of this one, go; but not those to ``keep``.
     """
-    notes = {name: old for name, old in data.uns.get("sccountsdiff", {}).items() if isinstance(old, Mapping)}
-    earlier = set(notes.get(key, {}).get("layers", []))
-    others = {layer for name, old in notes.items() if name != key for layer in old.get("layers", [])}
+    notes = data.uns.get(NOTES, {})
+    others = {layer for name in notes if name != key for layer in _written(notes, name)}
     for name, matrix in layers.items():
         data.layers[name] = matrix
-    for name in earlier - others - keep - set(layers):
+    for name in _written(notes, key) - others - keep - set(layers):
         if name in data.layers:
             del data.layers[name]
-    data.uns["sccountsdiff"] = {**data.uns.get("sccountsdiff", {}), key: note | {"layers": list(layers)}}
+    data.uns[NOTES] = {**notes, key: note | {"layers": list(layers)}}
 
 
 def write_to_modalities(
@@ -221,8 +241,8 @@ def write_to_modalities(
     """
     for part in parts:
         own = mdata.mod.get(part.name)
-        earlier = {} if own is None else own.uns.get("sccountsdiff", {}).get(key, {})
-        for name in {*earlier.get("layers", []), *layers}:
+        earlier = set() if own is None else _written(own.uns.get(NOTES, {}), key)
+        for name in {*earlier, *layers}:
             mdata.obsm.pop(f"{name}_{part.name}", None)
         if len(part.cells) < mdata.n_obs:
             for name, matrix in layers.items():
@@ -230,3 +250,11 @@ def write_to_modalities(
         if own is not None:
             of_part = {name: matrix[part.cells][:, part.features] for name, matrix in layers.items()}
             write_layers(own, key, of_part, note, keep=set(layers_in_use(keep)))
+
+
+def _written(notes: Mapping, key: str) -> set[str]:
+    """Layers that an earlier call has written under a name, as far as its note can be believed: notes come from files."""
+    note = notes.get(key)
+    named = note.get("layers", ()) if isinstance(note, Mapping) else ()
+    is_own = re.compile(re.escape(key) + r"(_sd|_q[0-9.e-]+)?").fullmatch
+    return {str(name) for name in np.ravel(named) if is_own(str(name))}

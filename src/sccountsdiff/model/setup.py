@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -177,6 +177,8 @@ class SetupMixin(CountsDiffBase):
         """Check the data and register its fields, which ``makers`` make: layer, categorical and continuous ones."""
         args = setup_args(setup_method_args)
         source_registry = load_kwargs.get("source_registry")
+        _refuse_views(data)
+        _check_keys(args)
         categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
         continuous = _merge_keys(args["continuous_covariate_keys"])
         _check_zeros(args["zeros"], args["labels_key"])
@@ -245,6 +247,25 @@ def _merge_keys(*keys: str | Sequence[str] | None) -> list[str]:
     for key in keys:
         merged += [key] if isinstance(key, str) else list(key or [])
     return list(dict.fromkeys(merged))
+
+
+def _refuse_views(data: AnnData | MuData) -> None:
+    if data.is_view:
+        copy = "adata.to_memory()" if data.isbacked else "adata.copy()"
+        raise ValueError(f"`adata` is a view of other data, to which nothing can be added: set up `adata = {copy}`.")
+
+
+def _check_keys(args: dict) -> None:
+    """Refuse covariates that are not named by text, as columns of data in files are."""
+    for argument in ("batch_key", "labels_key"):
+        if not isinstance(args[argument], str | None):
+            raise TypeError(f"`{argument}` must be the name of a column of obs or None, not {args[argument]!r}.")
+    for argument in ("categorical_covariate_keys", "continuous_covariate_keys"):
+        keys = args[argument]
+        if not isinstance(keys, str | None) and not (
+            isinstance(keys, Iterable) and all(isinstance(key, str) for key in keys)
+        ):
+            raise TypeError(f"`{argument}` must be a list of columns of obs, whose names are text, not {keys!r}.")
 
 
 def _check_zeros(zeros: str, labels_key: str | None) -> None:

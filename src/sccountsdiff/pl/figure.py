@@ -8,6 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from sccountsdiff.files import replacing
+
 # Okabe and Ito's colours, told apart by all kinds of colour vision.
 BLUE, ORANGE, GREEN, PINK, SKY, AMBER, GREY = (
     "#0072b2",
@@ -36,7 +38,8 @@ def own_axes(ax: Axes | None, figsize: tuple[float, float] | None = None) -> tup
 def finish(axes: Axes | np.ndarray, is_own: bool, show: bool | None, save: str | Path | None) -> Axes | np.ndarray:
     """Save and show as asked for; the axes again."""
     if save is not None:
-        np.ravel(axes)[0].figure.savefig(save)
+        with replacing(save) as beside:
+            np.ravel(axes)[0].figure.savefig(beside)
     if show or (show is None and is_own and save is None):
         plt.show()
     return axes

@@ -1,8 +1,11 @@
 """Embedding of cells, and the distance of embedded cells."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from anndata import AnnData
 from scvi.model import SCVI
 
@@ -40,14 +43,14 @@ def test_training_is_seeded_and_leaves_the_cells_alone(cells, model):
 def test_a_saved_model_by_path(cells, model, tmp_path):
     path = tmp_path / "model"
     model.save(path, save_anndata=False)
-    loaded = metrics.load_embedder(path, cells.var_names)
+    loaded = metrics.load_embedder(path, cells.var_names, allow_pickle=True)
     np.testing.assert_allclose(metrics.embed(cells.X, loaded), metrics.embed(cells.X, model), atol=1e-5)
 
     order = np.random.default_rng(2).permutation(15)
     shuffled = metrics.embed(cells.X[:, order], loaded, genes=cells.var_names[order])
     np.testing.assert_allclose(shuffled, metrics.embed(cells.X, model), atol=1e-5)
 
-    fewer = metrics.load_embedder(path, cells.var_names[:10])
+    fewer = metrics.load_embedder(path, cells.var_names[:10], allow_pickle=True)
     without = cells.X.copy()
     without[:, 10:] = 0
     np.testing.assert_allclose(
@@ -85,7 +88,7 @@ def test_a_saved_model_with_a_layer_a_batch_and_covariates(cells, tmp_path):
     model = SCVI(reference, n_latent=3)
     model.train(max_epochs=1, enable_progress_bar=False, logger=False)
     model.save(tmp_path / "model")
-    loaded = metrics.load_embedder(tmp_path / "model", cells.var_names)
+    loaded = metrics.load_embedder(tmp_path / "model", cells.var_names, allow_pickle=True)
     expected = model.get_latent_representation(reference)  # the encoder does not see batch and covariates
     np.testing.assert_allclose(metrics.embed(cells.X, loaded), expected, atol=1e-5)
     np.testing.assert_allclose(metrics.embed(cells.X[:, ::-1], loaded, cells.var_names[::-1]), expected, atol=1e-5)
@@ -93,10 +96,10 @@ def test_a_saved_model_with_a_layer_a_batch_and_covariates(cells, tmp_path):
 
 def test_wrong_paths_and_genes(cells, model, tmp_path):
     with pytest.raises(FileNotFoundError, match="saved scvi-tools model"):
-        metrics.load_embedder(tmp_path / "nothing", cells.var_names)
+        metrics.load_embedder(tmp_path / "nothing", cells.var_names, allow_pickle=True)
     model.save(tmp_path / "model")
     with pytest.raises(ValueError, match="None of the 2 genes"):
-        metrics.load_embedder(tmp_path / "model", pd.Index(["x", "y"]))
+        metrics.load_embedder(tmp_path / "model", pd.Index(["x", "y"]), allow_pickle=True)
 
 
 @pytest.fixture
@@ -120,3 +123,18 @@ def test_scfid_agrees_with_pot_and_the_closed_form(ot):
     assert metrics.scfid(degenerate, degenerate) == pytest.approx(0, abs=1e-6)
     with pytest.raises(ValueError, match="same dimensions"):
         metrics.scfid(a, b[:, :3])
+
+
+def test_a_hostile_model_is_not_run(tmp_path, monkeypatch):
+    class Touch:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "touched"),)
+
+    torch.save({"model_state_dict": {}, "var_names": [], "attr_dict": Touch()}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="can run any code.*allow_pickle=True.*SCCOUNTSDIFF_ALLOW_PICKLE=1"):
+        metrics.load_embedder(tmp_path, pd.Index(["x"]))
+    assert not (tmp_path / "touched").exists()
+    monkeypatch.setenv("SCCOUNTSDIFF_ALLOW_PICKLE", "1")
+    with pytest.raises(Exception):  # noqa: B017 - it has run, and is no model
+        metrics.load_embedder(tmp_path, pd.Index(["x"]))
+    assert (tmp_path / "touched").exists(), "otherwise the proof proves nothing"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sccountsdiff.benchmark.cli import add_models, add_run_options, comparison_outcome
 from sccountsdiff.command import Outcome
+from sccountsdiff.files import write_table
 
 PACKAGE = "sccountsdiff.benchmark"
 PASSED_ON = ("scale", "rows", "tune", "allow_slow", "weights", "gene_column", "embedder", "seeds", "retry_failed")
@@ -63,7 +64,7 @@ def _make_table(arguments: argparse.Namespace) -> Outcome:
         options["metrics"] = arguments.metrics
     table = RECIPES[arguments.table](arguments.data, output, columns=columns, **options)
     comparison = compare(table, arguments.table)
-    comparison.to_csv(output / "comparison.csv")
+    write_table(output / "comparison.csv", comparison, index=True)
     parts = []
     if len(comparison.columns):
         ours = [column for column in comparison if column[1] == "ours"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
 from sccountsdiff.benchmark.images.network import ImageDenoiser, linear_guess
 from sccountsdiff.diffusion import Prediction, count_loss, draw_noised, get_schedule
-from sccountsdiff.training import warm_up_and_decay
+from sccountsdiff.training import LossWatch, warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
@@ -63,6 +64,7 @@ class ImageDiffusion(pl.LightningModule):
         super().__init__()
         self.config, self.shape, self.schedule = config, tuple(mean.shape), get_schedule(config.schedule)
         self.max_count, self.names, self.multi_label = max_count, tuple(names), multi_label
+        self._watch = LossWatch(config.lr)
         n_conditions = len(names) if config.conditional else 0
         options = {name: getattr(config, name) for name in NETWORK_SETTINGS} | {"multi_label": multi_label}
         self.network = ImageDenoiser(mean, variance, max_count, self.schedule, n_conditions=n_conditions, **options)
@@ -94,6 +96,7 @@ class ImageDiffusion(pl.LightningModule):
             mirrored = torch.rand(len(x0), device=x0.device) < 0.5
             x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
         loss = self.loss(x0, conditions, self.config.p_uncond)
+        self._watch(loss, self)
         self.log("train_loss", loss, prog_bar=True, on_step=True, on_epoch=False)
         return loss
 
@@ -154,8 +157,11 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDif
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"No checkpoint at {str(path)!r}.")
-    checkpoint = torch.load(path, map_location=device, weights_only=True)
-    about, weights = checkpoint["image_model"], checkpoint["state_dict"]
+    try:
+        checkpoint = torch.load(path, map_location=device, weights_only=True)
+        about, weights = checkpoint["image_model"], checkpoint["state_dict"]
+    except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path} is damaged, or no checkpoint of an image model ({type(error).__name__}).") from None
     config = ImageConfig(**about.pop("config"))
     model = ImageDiffusion(config, weights["network.mean"], weights["network.variance"], **about)
     model.load_state_dict(weights)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.benchmark.optional import optional_import
+from sccountsdiff.files import replacing
 
 
 def save_grid(
@@ -93,4 +94,5 @@ def plot_histories(histories: dict[str, pd.DataFrame], path: str | Path) -> None
                 axes.fill_between(table["step"], low, high, color=line.get_color(), alpha=0.2)
         axes.set(xlabel="step", title=titles[column])
         axes.legend()
-    figure.savefig(path, dpi=100)
+    with replacing(path) as beside:
+        figure.savefig(beside, dpi=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,7 +127,7 @@ def train_embedder(
     return fit_scvi(cells, model_kwargs={"n_latent": n_latent}, train_kwargs=train_kwargs, seed=seed)
 
 
-def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
+def load_embedder(path: str | Path, genes: pd.Index, *, allow_pickle: bool = False) -> SCVI:
     """A saved scVI model, such as that of the CELLxGENE census, made ready for cells with the given genes.
 
     Genes that the model does not know are left out; genes that it knows and the cells lack count as 0, the scvi-tools rule
@@ -140,6 +141,9 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
         Folder written by :meth:`scvi.model.SCVI.save`.
     genes
         Gene names of the cells, spelt as in the model.
+    allow_pickle
+        Models of scvi-tools are pickles, which can run any code when they are loaded: ``True`` says that you trust who made
+        this one. So does the environment variable ``SCCOUNTSDIFF_ALLOW_PICKLE=1``, for commands.
 
     Returns
     -------
@@ -153,7 +157,7 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
     >>> cells = AnnData(np.random.default_rng(0).poisson(2, (40, 6)).astype("float32"))
     >>> with TemporaryDirectory() as folder:
     ...     train_embedder(cells, n_latent=3, max_epochs=1).save(folder, overwrite=True)
-    ...     model = load_embedder(folder, cells.var_names)
+    ...     model = load_embedder(folder, cells.var_names, allow_pickle=True)
     >>> embed(cells.X, model).shape
     (40, 3)
     """
@@ -161,6 +165,11 @@ def load_embedder(path: str | Path, genes: pd.Index) -> SCVI:
 
     if not Path(path).is_dir():
         raise FileNotFoundError(f"path must be the folder of a saved scvi-tools model, found nothing at {str(path)!r}.")
+    if not allow_pickle and os.environ.get("SCCOUNTSDIFF_ALLOW_PICKLE") != "1":
+        raise ValueError(
+            f"The model at {str(path)!r} is a pickle of scvi-tools, which can run any code when it is loaded. If you trust who "
+            "made it, pass `allow_pickle=True`, or set the environment variable SCCOUNTSDIFF_ALLOW_PICKLE=1."
+        )
     with global_seed(0), quiet():
         known = SCVI.prepare_query_anndata(None, str(path), return_reference_var_names=True)
         shared = genes.intersection(known)

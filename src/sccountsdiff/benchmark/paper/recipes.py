@@ -22,6 +22,7 @@ from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
 from sccountsdiff.benchmark.tuning import tune as choose_settings
 from sccountsdiff.diffusion.schedules import SCHEDULES
+from sccountsdiff.files import write_table
 
 POINTWISE = ("r2", "rmse", "mae", "bias", "spearman", "pearson")
 IMPUTATION_METRICS = (*POINTWISE, "energy_distance", "scfid", "mmd", "sliced_wasserstein")
@@ -163,7 +164,7 @@ class Recipe(ABC):
             methods = {name: tuned.get(method.name, method) for name, method in methods.items()}
         table = self._compare(dataset, methods, settings | {"missingness": missingness} | options)
         if output is not None:
-            table.to_csv(Path(output) / "results.csv", index=False)
+            write_table(Path(output) / "results.csv", table)
         return table
 
     def estimates(self, *, scale: float = 1.0, rows: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:

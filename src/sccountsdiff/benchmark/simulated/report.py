@@ -10,6 +10,7 @@ import pandas as pd
 from sccountsdiff.benchmark.reporting import png
 from sccountsdiff.benchmark.simulated import plots
 from sccountsdiff.benchmark.simulated.study import COMPARED, TRUE_SAMPLE, Study
+from sccountsdiff.files import write_table, write_text
 
 
 def closest(marginal: pd.DataFrame) -> pd.Series:
@@ -124,7 +125,7 @@ def write_report(study: Study, output: str | Path) -> Path:
     }
     page = ["# Simulated counts\n"]
     for name, (heading, table) in tables.items():
-        table.to_csv(output / f"simulated_{name}.csv", index=False, float_format="%.4g")
+        write_table(output / f"simulated_{name}.csv", table, float_format="%.4g")
         page += [f"## {heading}\n", frame_to_markdown(table)] if heading else []
     shown = [model for model in (TRUE_SAMPLE, *COMPARED) if (setting, model) in study.samples]
     samples = {model: study.samples[setting, model] for model in shown}
@@ -138,7 +139,7 @@ def write_report(study: Study, output: str | Path) -> Path:
         (output / f"simulated_{name}.png").write_bytes(png(figure))
         page.append(f"![{name}](simulated_{name}.png)\n")
     target = output / "simulated.md"
-    target.write_text("\n".join(page), encoding="utf-8")
+    write_text(target, "\n".join(page))
     return target
 
 

@@ -1,0 +1,141 @@
+"""Whatever comes in: it works and what must hold holds, or it is refused by an error of ours that names the argument."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import traceback
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anndata as ad
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, note
+from strategies import GENES, TRIED, arguments, cases, command_lines
+
+import sccountsdiff
+from sccountsdiff import CountsDiffImputer
+
+pytest.importorskip("hypothesis")
+
+PACKAGE = str(Path(sccountsdiff.__file__).parent)
+QUICK = {"n_samples": 1, "n_steps": 1, "n_folds": 1, "silent": True, "batch_size": 8}
+OURS = (ValueError, TypeError, KeyError, FileNotFoundError, IndexError)
+
+
+@contextlib.contextmanager
+def works_or_is_refused(what):
+    """Let errors pass that we raised ourselves, on purpose; others are the ones we look for."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except OURS as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        note(f"{type(error).__name__}: {error}")
+        assert last.filename.startswith(PACKAGE), f"a foreign error, from {last.filename}:{last.lineno}: {error!r}"
+        assert last.line.lstrip().startswith("raise"), f"an accident in {last.filename}:{last.lineno}: {error!r}"
+        assert len(str(error)) > 15, "an error that says nothing"
+        TRIED[what]["refused"] += 1
+    else:
+        TRIED[what]["worked"] += 1
+    TRIED[what]["examples"] += 1
+
+
+def made(case, folder):
+    """The data of a case, or ``None`` if anndata itself does not take such a thing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return case.make(folder)
+    except Exception:  # noqa: BLE001 - not ours
+        return None
+
+
+def dense(matrix):
+    matrix = matrix[:] if not isinstance(matrix, np.ndarray) and not sp.issparse(matrix) else matrix
+    return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
+
+
+def assert_observed_stays(before, after, filled):
+    """Counts that were not filled in are the same, bit for bit; the others are counts."""
+    kept = ~filled
+    np.testing.assert_array_equal(after[kept], before[kept].astype(after.dtype))
+    assert (after[filled] >= 0).all() and (after[filled] == np.round(after[filled])).all()
+
+
+@given(case=cases)
+def test_data_of_any_form_is_imputed_or_refused(plain_model, grouped_model, case):
+    model = plain_model if case.covariate is None else grouped_model
+    with TemporaryDirectory() as folder:
+        adata = made(case, Path(folder))
+        if adata is None:
+            TRIED["impute"]["not data"] += 1
+            return
+        before, layers = dense(adata.X).copy(), set(adata.layers)
+        with works_or_is_refused("impute"):
+            after = dense(model.impute(adata, seed=1, key_added=None, unseen_to_null=True, **QUICK))
+            missing = np.isnan(before) if before.dtype.kind == "f" else np.zeros(before.shape, bool)
+            known = np.isin(adata.var_names, GENES)
+            filled = missing if missing.any() else (before == 0)
+            assert_observed_stays(before, after, filled & known)
+            again = dense(model.impute(adata, seed=1, key_added=None, unseen_to_null=True, **QUICK))
+            np.testing.assert_array_equal(after, again)
+        np.testing.assert_array_equal(dense(adata.X), before)
+        assert set(adata.layers) == layers
+        if adata.isbacked:
+            adata.file.close()
+
+
+@given(case=cases)
+def test_data_of_any_form_is_set_up_or_refused(case):
+    with TemporaryDirectory() as folder:
+        adata = made(case, Path(folder))
+        if adata is None:
+            TRIED["set-up"]["not data"] += 1
+            return
+        before = dense(adata.X).copy()
+        with works_or_is_refused("set-up"):
+            keys = {} if case.covariate is None else {"categorical_covariate_keys": ["group"]}
+            if case.covariate in ("float", "inf", "nan"):
+                keys = {"continuous_covariate_keys": ["group"]}
+            mask = {} if case.mask is None else {"mask_layer": "seen"}
+            adata = adata.copy() if adata.is_view and not adata.isbacked else adata
+            CountsDiffImputer.setup_anndata(adata, **keys, **mask)
+            model = CountsDiffImputer(adata, n_hidden=4, n_layers=1)
+            assert all(value.isfinite().all() for value in model.module.state_dict().values())
+        np.testing.assert_array_equal(dense(adata.X), before)
+        if adata.isbacked:
+            adata.file.close()
+
+
+@given(given_arguments=arguments)
+def test_arguments_are_taken_or_refused(plain_model, given_arguments):
+    counts = np.random.default_rng(0).poisson(1.0, (6, len(GENES))).astype(np.float32)
+    adata = ad.AnnData(sp.csr_matrix(counts), var={"name": GENES})
+    adata.var_names = GENES
+    with works_or_is_refused("arguments"):
+        result = plain_model.impute(adata, **(QUICK | given_arguments))
+        assert np.isfinite(dense(result)).all()
+        if given_arguments.get("key_added") and "indices" not in given_arguments:
+            with TemporaryDirectory() as folder:  # what is written can be read
+                adata.write_h5ad(Path(folder, "cells.h5ad"))
+                assert given_arguments["key_added"] in ad.read_h5ad(Path(folder, "cells.h5ad")).layers
+    np.testing.assert_array_equal(adata.X.toarray(), counts)
+
+
+@given(command=command_lines)
+def test_command_lines_run_or_end_with_a_line(command):
+    from sccountsdiff.cli import main
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), pytest.raises(SystemExit) as caught:
+        if "demo" in command or command[:1] == ["benchmark"]:
+            command = [*command, "--no-such-option"]  # these would work, for minutes
+        raise SystemExit(main(command) or 0)
+    assert "Traceback" not in said.getvalue()
+    TRIED["command lines"]["examples"] += 1
+    TRIED["command lines"]["worked" if caught.value.code in (0, None) else "refused"] += 1

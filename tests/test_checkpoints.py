@@ -1,0 +1,175 @@
+"""A training that was stopped goes on as if it had not been, and a checkpoint runs nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from sccountsdiff import CountsDiffImputer, checkpoints
+from sccountsdiff.checkpoints import check_settings, random_state, read_checkpoint, set_random_state
+
+SCRIPT = """
+import sys
+import scvi
+from anndata import read_h5ad
+from sccountsdiff import CountsDiffImputer, checkpoints
+from tests.test_checkpoints import train
+
+checkpoints.SECONDS_BETWEEN = 0.0
+train(read_h5ad(sys.argv[1]), checkpoint=sys.argv[2])
+"""
+
+
+class StopAt(Callback):
+    """A signal after a step."""
+
+    def __init__(self, step, number=signal.SIGINT):
+        self.step, self.number = step, number
+
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def train(adata, seed=0, **kwargs):
+    import scvi
+
+    scvi.settings.seed = seed
+    model = CountsDiffImputer(adata, n_hidden=8, n_layers=1)
+    settings = {
+        "max_epochs": 8,
+        "batch_size": 20,
+        "accelerator": "cpu",
+        "enable_progress_bar": False,
+        "train_size": 0.8,
+    }
+    model.train(**(settings | kwargs))
+    return model
+
+
+def assert_same(model, other):
+    ours, theirs = model.module.state_dict(), other.module.state_dict()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    for name, table in model.history.items():
+        np.testing.assert_array_equal(table.to_numpy(float), other.history[name].to_numpy(float))
+        assert list(table.index) == list(other.history[name].index)
+
+
+@pytest.fixture(autouse=True)
+def every_epoch(monkeypatch, seeded):
+    monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0.0)
+    with seeded(0):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(simulate, seeded):
+    """A training that was never stopped, without checkpoints."""
+    with seeded(0):
+        return train(simulate(100).adata)
+
+
+@pytest.mark.parametrize(("step", "number"), [(5, signal.SIGINT), (31, signal.SIGTERM)])
+def test_it_goes_on_bit_for_bit(simulate, whole, tmp_path, step, number):
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(simulate(100).adata, checkpoint=tmp_path, callbacks=[StopAt(step, number)])
+    # Another seed and other weights to begin with: all that counts is in the checkpoint.
+    torch.manual_seed(99)
+    assert_same(train(simulate(100).adata, checkpoint=tmp_path), whole)
+
+
+def test_checkpoints_change_nothing_and_a_finished_training_is_not_repeated(simulate, whole, tmp_path):
+    model = train(simulate(100).adata, checkpoint=tmp_path / "new" / "folder")
+    assert_same(model, whole)
+    file = tmp_path / "new" / "folder" / "last.ckpt"
+    before = file.stat().st_mtime_ns
+    again = train(simulate(100).adata, checkpoint=tmp_path / "new" / "folder")
+    assert_same(again, whole)
+    assert again.is_trained and file.stat().st_mtime_ns == before
+    np.testing.assert_array_equal(again.train_indices, whole.train_indices)
+
+
+def test_early_stopping_goes_on_too(simulate, tmp_path):
+    kwargs = {"max_epochs": 40, "early_stopping_patience": 2, "plan_kwargs": {"lr": 0.05}}
+    whole = train(simulate(60).adata, **kwargs)
+    assert len(whole.history["train_loss"]) < 40, "chosen so that it stops early"
+    with pytest.raises(KeyboardInterrupt):
+        train(simulate(60).adata, checkpoint=tmp_path, callbacks=[StopAt(8)], **kwargs)
+    assert_same(train(simulate(60).adata, checkpoint=tmp_path, **kwargs), whole)
+
+
+@pytest.mark.slow
+def test_after_a_kill(simulate, whole, tmp_path):
+    """SIGKILL leaves no time for anything."""
+    simulate(100).adata.write_h5ad(tmp_path / "cells.h5ad")
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cells.h5ad"), str(tmp_path / "run")]
+    process = subprocess.Popen(command, cwd=os.path.dirname(os.path.dirname(__file__)), stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (tmp_path / "run" / "last.ckpt").exists():
+        pass
+    process.kill()
+    process.wait()
+    assert_same(train(simulate(100).adata, checkpoint=tmp_path / "run"), whole)
+
+
+def test_other_settings_or_data_do_not_go_on(simulate, tmp_path):
+    train(simulate(60).adata, max_epochs=2, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"last\.ckpt was made with other settings.*max_epochs \(2 instead of 3\)"):
+        train(simulate(60).adata, max_epochs=3, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"other settings.*: data \("):
+        train(simulate(60, seed=1).adata, max_epochs=2, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"other settings.*: lr \(None instead of 0\.1\)"):
+        train(simulate(60).adata, max_epochs=2, checkpoint=tmp_path, plan_kwargs={"lr": 0.1})
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not all of it", b"no checkpoint"])
+def test_a_damaged_one_is_named_and_put_aside(simulate, tmp_path, caplog, content):
+    (tmp_path / "last.ckpt").write_bytes(content)
+    model = train(simulate(60).adata, max_epochs=1, checkpoint=tmp_path)
+    assert model.is_trained and (tmp_path / "last.ckpt.damaged").read_bytes() == content
+    assert "last.ckpt is damaged" in caplog.text and "last.ckpt.damaged" in caplog.text
+
+
+def test_a_hostile_one_is_not_run(simulate, tmp_path):
+    class Touch:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "touched"),)
+
+    torch.save({"global_step": 1, "state_dict": Touch()}, tmp_path / "last.ckpt")
+    train(simulate(60).adata, max_epochs=1, checkpoint=tmp_path)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_that_of_something_else_is_refused(simulate, tmp_path):
+    torch.save({"global_step": 1, "state_dict": {}}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match="is a checkpoint, but not of such a training"):
+        train(simulate(60).adata, max_epochs=1, checkpoint=tmp_path)
+
+
+def test_what_cannot_be_written_is_found_before(simulate, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        train(simulate(60).adata, checkpoint=tmp_path / "file")
+
+
+def test_all_streams_of_random_numbers_come_back():
+    state = random_state()
+    draw = lambda: (torch.rand(2).tolist(), np.random.normal(size=3).tolist(), random.random())
+    first = draw()
+    set_random_state(state)
+    assert draw() == first
+
+
+def test_only_what_is_asked_for_is_compared():
+    check_settings("x", {"a": 1, "b": 2}, {"a": 1})
+
+
+def test_there_may_be_none(tmp_path):
+    assert read_checkpoint(tmp_path / "last.ckpt") is None
