@@ -164,59 +164,60 @@ class TestGenerate:
         np.testing.assert_array_equal(cells, aged.generate(3, {"age": 0.0}, guidance=0, **kwargs).X.toarray())
 
 
+@pytest.fixture(scope="module")
+def with_batches(simulate, train):
+    """Three types, of which the third is in one of two batches only, and the first twice as old."""
+    adata = simulate(200).adata
+    rng = np.random.default_rng(0)
+    adata.obs["batch"] = np.where(adata.obs["cell_type"] == "T", "x", rng.choice(["x", "y"], 200, p=[0.2, 0.8]))
+    adata.obs["age"] = np.where(adata.obs["cell_type"] == "B", 2.0, 1.0) + rng.random(200) / 2
+    CountsDiffImputer.setup_anndata(adata, batch_key="batch", labels_key="cell_type", continuous_covariate_keys=["age"])
+    return train(adata)
+
+
 class TestPartialCovariates:
     """Those that are not named are drawn from training cells with the same categories."""
 
-    @pytest.fixture(scope="class")
-    def model(self, simulate, train):
-        """Three types, of which the third is in one of two batches only, and the first twice as old."""
-        adata = simulate(200).adata
-        rng = np.random.default_rng(0)
-        adata.obs["batch"] = np.where(adata.obs["cell_type"] == "T", "x", rng.choice(["x", "y"], 200, p=[0.2, 0.8]))
-        adata.obs["age"] = np.where(adata.obs["cell_type"] == "B", 2.0, 1.0) + rng.random(200) / 2
-        CountsDiffImputer.setup_anndata(
-            adata, batch_key="batch", labels_key="cell_type", continuous_covariate_keys=["age"]
-        )
-        return train(adata)
-
-    def test_follow_the_ones_that_are_named(self, model):
-        obs = model.generate(300, {"cell_type": ["B", "NK", "T"] * 100}, n_steps=1, seed=0, silent=True).obs
+    def test_follow_the_ones_that_are_named(self, with_batches):
+        obs = with_batches.generate(300, {"cell_type": ["B", "NK", "T"] * 100}, n_steps=1, seed=0, silent=True).obs
         assert (obs["batch"][obs["cell_type"] == "T"] == "x").all()
         assert (obs["age"].astype(int) == np.where(obs["cell_type"] == "B", 2, 1)).all()
-        of_data = model.adata.obs
+        of_data = with_batches.adata.obs
         for kind in ("B", "NK"):
             share = (of_data["batch"][of_data["cell_type"] == kind] == "y").mean()
             drawn = (obs["batch"][obs["cell_type"] == kind] == "y").mean()
             assert abs(drawn - share) < 4 * np.sqrt(share * (1 - share) / 100)
 
-    def test_all_of_them_as_often_as_in_the_data(self, model):
-        obs = model.generate(400, {}, n_steps=1, seed=0, silent=True).obs
-        pairs = [table.groupby(["batch", "cell_type"], observed=True).size() for table in (obs, model.adata.obs)]
+    def test_all_of_them_as_often_as_in_the_data(self, with_batches):
+        obs = with_batches.generate(400, {}, n_steps=1, seed=0, silent=True).obs
+        pairs = [table.groupby(["batch", "cell_type"], observed=True).size() for table in (obs, with_batches.adata.obs)]
         share, expected = pairs[0] / 400, pairs[1] / 200
         assert set(pairs[0].index) <= set(pairs[1].index)
         gap = share.reindex(expected.index, fill_value=0) - expected
         assert (gap.abs() < 4 * np.sqrt(expected * (1 - expected) / 400)).all()
 
-    def test_are_the_same_for_the_same_seed_and_known_to_saved_models(self, model, tmp_path):
-        model.save(tmp_path / "model")
+    def test_are_the_same_for_the_same_seed_and_known_to_saved_models(self, with_batches, tmp_path):
+        with_batches.save(tmp_path / "model")
         again = CountsDiffImputer.load(tmp_path / "model", adata=False, accelerator="cpu")
         kwargs = {"n_steps": 2, "silent": True}
-        first, second = (m.generate(20, {"batch": "x"}, seed=1, **kwargs) for m in (model, again))
+        first, second = (m.generate(20, {"batch": "x"}, seed=1, **kwargs) for m in (with_batches, again))
         pd.testing.assert_frame_equal(first.obs, second.obs)
         np.testing.assert_array_equal(first.X.toarray(), second.X.toarray())
         # As if all had been named.
-        np.testing.assert_array_equal(first.X.toarray(), model.generate(20, first.obs, seed=1, **kwargs).X.toarray())
-        assert not first.obs.equals(model.generate(20, {"batch": "x"}, seed=2, **kwargs).obs)
+        np.testing.assert_array_equal(
+            first.X.toarray(), with_batches.generate(20, first.obs, seed=1, **kwargs).X.toarray()
+        )
+        assert not first.obs.equals(with_batches.generate(20, {"batch": "x"}, seed=2, **kwargs).obs)
 
-    def test_combinations_that_no_cell_has(self, model):
+    def test_combinations_that_no_cell_has(self, with_batches):
         with pytest.raises(ValueError, match=r"No training cell has {'batch': 'y', 'cell_type': 'T'}.*name them too"):
-            model.generate(2, {"cell_type": "T", "batch": "y"})
-        assert model.generate(2, {"cell_type": "T", "batch": "y", "age": 1.0}, n_steps=1, silent=True).n_obs == 2
+            with_batches.generate(2, {"cell_type": "T", "batch": "y"})
+        assert with_batches.generate(2, {"cell_type": "T", "batch": "y", "age": 1.0}, n_steps=1, silent=True).n_obs == 2
 
-    def test_of_a_model_that_does_not_know_them(self, model, monkeypatch):
-        monkeypatch.delattr(model, "seen_covariates_")
+    def test_of_a_model_that_does_not_know_them(self, with_batches, monkeypatch):
+        monkeypatch.delattr(with_batches, "seen_covariates_")
         with pytest.raises(KeyError, match="name cell_type, age too"):
-            model.generate(2, {"batch": "x"})
+            with_batches.generate(2, {"batch": "x"})
 
 
 class TestNullState:

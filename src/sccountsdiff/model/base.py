@@ -48,6 +48,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     """Access to the data of the model, and to other data of the same kind."""
 
     module: CountsDiffModule
+    is_trained_: bool
 
     # scvi-tools keeps whatever was set up in tables of the class, for ever. Here data keeps what is noted of it, and the
     # tables only know where that is: data that nobody holds any more goes.

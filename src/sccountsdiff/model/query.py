@@ -207,15 +207,19 @@ def _padded(matrix: Any, positions: np.ndarray) -> Matrix:
         # Whole numbers of more than 2 bytes are not all exact in single precision.
         small = matrix.dtype.kind == "f" or matrix.dtype.itemsize <= 2
         matrix = matrix.astype(np.result_type(matrix.dtype, np.float32) if small else np.float64)
-    nothing = False if matrix.dtype.kind == "b" else np.nan
+    is_mask = matrix.dtype.kind == "b"
     if not is_sparse(matrix):
         padded = dense(matrix)[:, positions]
-        padded[:, absent] = nothing
+        padded[:, absent] = False if is_mask else np.nan
         return padded
     order = np.empty(len(positions), dtype=int)
     order[~absent], order[absent] = np.arange((~absent).sum()), np.arange((~absent).sum(), len(positions))
-    others = np.full((matrix.shape[0], int(absent.sum())), nothing, dtype=matrix.dtype)
-    return sp.hstack([matrix[:, positions[~absent]], sp.csr_matrix(others)], format="csr")[:, order]
+    shape = n_cells, n_absent = matrix.shape[0], int(absent.sum())
+    others = sp.csr_matrix(shape, dtype=bool)
+    if not is_mask:
+        values, ends = np.full(n_cells * n_absent, np.nan, matrix.dtype), np.arange(n_cells + 1) * n_absent
+        others = sp.csr_matrix((values, np.tile(np.arange(n_absent), n_cells), ends), shape=shape)
+    return sp.hstack([matrix[:, positions[~absent]], others], format="csr")[:, order]
 
 
 def _extended(old: dict[str, Tensor], new: dict[str, Tensor]) -> dict[str, Tensor]:
