@@ -133,19 +133,27 @@ class CountsDiffModule(BaseModuleClass):
         missing = is_missing(x, tensors.get(OBSERVED_KEY), expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
-    def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:
+    def denoise_with(
+        self,
+        categories: Tensor,
+        continuous: Tensor,
+        kept: Tensor | None = None,
+        x: Tensor | None = None,
+        status: Tensor | None = None,
+    ) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
         A cell with a category that was not there in training is in the null state. ``kept`` is the share of the molecules
-        of training cells that was left when they were thinned.
+        of training cells that was left when they were thinned. With ``x`` and ``status``, entries that are observed there are
+        taken to be the same in all calls, and what follows from them is computed once.
         """
         unseen = (categories >= self.n_categories).any(1)
-        categories = categories.masked_fill(unseen[:, None], 0)
+        context = self.denoiser.context(categories.masked_fill(unseen[:, None], 0), continuous, x, status)
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
-            copies = len(x) // len(categories)  # 2 under guidance
-            covariates = categories.repeat(copies, 1), continuous.repeat(copies, 1)
-            return self.denoiser(x, status, t.to(x.dtype), *covariates, null | unseen.repeat(copies), kept)
+            copies = len(x) // len(context)  # 2 under guidance
+            null = null | unseen.repeat(copies)
+            return self.denoiser.predict(x, status, t.to(x.dtype), context.repeat(copies), null, kept)
 
         return denoise
 

@@ -1,9 +1,9 @@
 """Networks: backbones over genes and the denoiser built around them. Torch only."""
 
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
-from sccountsdiff.nn.denoiser import CountsDenoiser
+from sccountsdiff.nn.denoiser import CellContext, CountsDenoiser
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
-from sccountsdiff.nn.factors import Factors, factor_posterior, fit_factors
+from sccountsdiff.nn.factors import FactorEquations, Factors, factor_posterior, fit_factors
 from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
@@ -14,8 +14,10 @@ __all__ = [
     "HEADS",
     "MLP",
     "Backbone",
+    "CellContext",
     "Conditioning",
     "CountsDenoiser",
+    "FactorEquations",
     "Factors",
     "GammaMixture",
     "Head",

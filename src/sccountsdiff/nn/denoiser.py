@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
 from sccountsdiff.nn.backbone import Backbone
 from sccountsdiff.nn.embeddings import Conditioning
-from sccountsdiff.nn.factors import Factors
+from sccountsdiff.nn.factors import FactorEquations, Factors
 from sccountsdiff.nn.heads import Head, HeadInput, get_head
 
 DEPTH_PSEUDO_COUNT = 10.0
@@ -21,6 +22,44 @@ DEPTH_PSEUDO_COUNT = 10.0
 N_DEPTH_FEATURES = 4
 """Numbers that describe the depth of a cell to the network: observed and noised total (log1p), logs of the depth factor and
 of the share of its molecules that was left."""
+
+
+@dataclass(frozen=True)
+class CellContext:
+    """What the network is told of cells that stays the same along a chain, and is computed once for all of its steps.
+
+    Attributes
+    ----------
+    covariates
+        Tokens of the covariates (cells, covariates, width).
+    factors
+        What the observed entries say about the factors; ``None`` if the network has none, or if entries that are shown as
+        observed change from step to step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import CellContext
+    >>> CellContext(torch.zeros(4, 1, 8)).repeat(3).covariates.shape
+    torch.Size([12, 1, 8])
+    """
+
+    covariates: Tensor
+    factors: FactorEquations | None = None
+
+    def __len__(self) -> int:
+        return len(self.covariates)
+
+    def repeat(self, copies: int) -> CellContext:
+        """The same for several copies of the cells, one after the other."""
+        if copies == 1:
+            return self
+
+        def several(values: Tensor) -> Tensor:
+            return values.repeat(copies, *[1] * (values.ndim - 1))
+
+        factors = None if self.factors is None else FactorEquations(*map(several, self.factors))
+        return CellContext(several(self.covariates), factors)
 
 
 class CountsDenoiser(nn.Module):
@@ -99,6 +138,24 @@ class CountsDenoiser(nn.Module):
         directions[:, -1] += (directions == 0).all(1)  # a gene without loadings and with the mean level has one too
         return F.normalize(directions)
 
+    def context(
+        self, categories: Tensor, continuous: Tensor, x: Tensor | None = None, status: Tensor | None = None
+    ) -> CellContext:
+        """What stays the same along a chain of these cells, for :meth:`predict`.
+
+        Parameters
+        ----------
+        categories, continuous
+            Codes and values of the covariates, (cells, covariates).
+        x, status
+            Counts and status of each entry (cells, genes), if those that are :data:`OBSERVED` are shown as they are in every
+            step; others may change.
+        """
+        factors = None
+        if self.factors is not None and x is not None and status is not None:
+            factors = self.factors.equations(x, status == OBSERVED)
+        return CellContext(self.conditioning.covariates(categories, continuous), factors)
+
     def forward(
         self,
         x: Tensor,
@@ -114,6 +171,12 @@ class CountsDenoiser(nn.Module):
         ``kept`` is the share of the molecules of each cell that was left, if training cells were thinned: the network is
         told, so that it does not believe that other cells are shallower than they are.
         """
+        return self.predict(x, status, t, self.context(categories, continuous), null, kept)
+
+    def predict(
+        self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
+    ) -> Prediction:
+        """As :meth:`forward`, with the :meth:`context` of the cells in place of their covariates."""
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
@@ -123,8 +186,10 @@ class CountsDenoiser(nn.Module):
 
         values = torch.log1p(x * torch.exp(-offset))
         channels = torch.stack([values * noised, values * observed, status], dim=1)  # (cells, 3, genes)
-        factors = None if self.factors is None else self.factors(x, observed, offset)
-        tokens = self.conditioning(t, depth, categories, continuous, null, factors)
+        factors = None
+        if self.factors is not None:
+            factors = self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
+        tokens = self.conditioning(t, depth, context.covariates, null, factors)
         outputs = self.backbone(channels, tokens)
         self._check_outputs(outputs, x.shape)
         given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
