@@ -11,7 +11,7 @@ from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
-from sccountsdiff.diffusion import NOISED, Denoiser, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule
+from sccountsdiff.diffusion import Denoiser, NoisedCounts, Prediction, Schedule, draw_noised, get_schedule, indicators
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
 
 
@@ -197,9 +197,9 @@ class CountsDiffModule(BaseModuleClass):
     def loss(self, tensors, inference_outputs: dict, generative_outputs: dict[str, Prediction]) -> LossOutput:
         """Eq. 6, or the loss of another head, over the noised entries."""
         noised = inference_outputs["noised"]
-        is_noised = noised.status == NOISED
+        _, is_noised = indicators(noised.status)
         loss = self.denoiser.head.loss(noised.y, generative_outputs["prediction"])
-        loss = (noised.weight[:, None] * loss * is_noised).sum() / is_noised.sum().clamp_min(1)
+        loss = (noised.weight[:, None] * is_noised * loss).sum() / is_noised.sum().clamp_min(1)
         return LossOutput(loss=loss, n_obs_minibatch=len(noised.y))
 
     def sample(self, *args, **kwargs):

@@ -83,6 +83,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
     for kind, purpose in OTHER_KINDS.items():
         kinds.add_parser(kind, help=purpose, module=f"sccountsdiff.benchmark.{kind}.cli")
+    kinds.add_parser("speed", help="time of training and imputing", module="sccountsdiff.benchmark.speed_cli")
 
 
 class _KindParser(argparse.ArgumentParser):

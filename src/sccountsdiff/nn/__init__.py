@@ -2,6 +2,7 @@
 
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
 from sccountsdiff.nn.denoiser import CellContext, CountsDenoiser
+from sccountsdiff.nn.dropout import Dropout
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
 from sccountsdiff.nn.factors import FactorEquations, Factors, factor_posterior, fit_factors
 from sccountsdiff.nn.gamma_mixture import GammaMixture
@@ -17,6 +18,7 @@ __all__ = [
     "CellContext",
     "Conditioning",
     "CountsDenoiser",
+    "Dropout",
     "FactorEquations",
     "Factors",
     "GammaMixture",

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
-from sccountsdiff.nn.backbone import Backbone
+from sccountsdiff.diffusion import OBSERVED, Prediction, Schedule, indicators
+from sccountsdiff.nn.backbone import N_CHANNELS, Backbone
 from sccountsdiff.nn.embeddings import Conditioning
 from sccountsdiff.nn.factors import FactorEquations, Factors
 from sccountsdiff.nn.heads import Head, HeadInput, get_head
@@ -177,23 +177,26 @@ class CountsDenoiser(nn.Module):
         self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
     ) -> Prediction:
         """As :meth:`forward`, with the :meth:`context` of the cells in place of their covariates."""
+        full_precision = torch.autocast(x.device.type, enabled=False)  # half precision ends at 65,504 counts
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
-        observed = (status == OBSERVED).to(x.dtype)
-        noised = (status == NOISED).to(x.dtype)
-        offset, depth = self._depth(x, observed, noised, p, kept)
-
+        observed, noised = indicators(status)
+        with full_precision:
+            offset, depth = self._depth(x, observed, noised, p, kept)
+            factors = None
+            if self.factors is not None:
+                factors = self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
         values = torch.log1p(x * torch.exp(-offset))
-        channels = torch.stack([values * noised, values * observed, status], dim=1)  # (cells, 3, genes)
-        factors = None
-        if self.factors is not None:
-            factors = self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
-        tokens = self.conditioning(t, depth, context.covariates, null, factors)
-        outputs = self.backbone(channels, tokens)
+        channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
+        for channel, flags in enumerate((noised, observed)):
+            torch.mul(values, flags, out=channels[:, channel])
+        channels[:, 2] = status
+        outputs = self.backbone(channels, self.conditioning(t, depth, context.covariates, null, factors))
         self._check_outputs(outputs, x.shape)
-        given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
-        prediction = self.head.predict(outputs, given)
+        with full_precision:
+            given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+            prediction = self.head.predict(outputs.to(x.dtype), given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
         return prediction
