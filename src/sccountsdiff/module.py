@@ -22,6 +22,7 @@ from sccountsdiff.diffusion import (
     Schedule,
     draw_noised,
     get_schedule,
+    indicators,
 )
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
 
@@ -151,21 +152,30 @@ class CountsDiffModule(BaseModuleClass):
         missing = is_missing(x, observed, expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
 
-    def denoise_with(self, categories: Tensor, continuous: Tensor, kept: Tensor | None = None) -> Denoiser:
+    def denoise_with(
+        self,
+        categories: Tensor,
+        continuous: Tensor,
+        kept: Tensor | None = None,
+        x: Tensor | None = None,
+        status: Tensor | None = None,
+    ) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
         A cell with a category that was not there in training, or with NaN, is in the null state: training drops all
         covariates of a cell or none. ``kept`` is the share of the molecules of training cells that was left when they were
-        thinned.
+        thinned. With ``x`` and ``status``, entries that are observed there are taken to be the same in all calls, and what
+        follows from them is computed once.
         """
         unseen = (categories >= self.n_categories).any(1) | continuous.isnan().any(1)
         categories = categories.masked_fill(unseen[:, None], 0)
         continuous = continuous.masked_fill(unseen[:, None], 0)
+        context = self.denoiser.context(categories, continuous, x, status)
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
-            copies = len(x) // len(categories)  # 2 under guidance
-            covariates = categories.repeat(copies, 1), continuous.repeat(copies, 1)
-            return self.denoiser(x, status, t.to(x.dtype), *covariates, null | unseen.repeat(copies), kept)
+            copies = len(x) // len(context)  # 2 under guidance
+            null = null | unseen.repeat(copies)
+            return self.denoiser.predict(x, status, t.to(x.dtype), context.repeat(copies), null, kept)
 
         return denoise
 
@@ -237,9 +247,9 @@ class CountsDiffModule(BaseModuleClass):
     def loss(self, tensors, inference_outputs: dict, generative_outputs: dict[str, Prediction]) -> LossOutput:
         """Eq. 6, or the loss of another head, over the noised entries."""
         noised = inference_outputs["noised"]
-        is_noised = noised.status == NOISED
+        _, is_noised = indicators(noised.status)
         loss = self.denoiser.head.loss(noised.y, generative_outputs["prediction"])
-        loss = (noised.weight[:, None] * loss * is_noised).sum() / is_noised.sum().clamp_min(1)
+        loss = (noised.weight[:, None] * is_noised * loss).sum() / is_noised.sum().clamp_min(1)
         return LossOutput(loss=loss, n_obs_minibatch=len(noised.y))
 
     def sample(self, *args, **kwargs):

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities.exceptions import SIGTERMException
@@ -64,6 +65,12 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         self.n_obs_validation: int | None = None
         self._watch = LossWatch(self.lr)
 
+    def on_fit_start(self) -> None:
+        """Give each of several processes times and noise of its own: they start from the same seed."""
+        if self.trainer.world_size > 1:
+            keys = torch.initial_seed(), self.global_rank
+            torch.manual_seed(int(np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]))
+
     def training_step(self, batch, batch_idx: int) -> torch.Tensor:
         """Loss of one minibatch."""
         _, _, output = self.module(batch)
@@ -73,7 +80,8 @@ class CountsDiffTrainingPlan(pl.LightningModule):
 
     def validation_step(self, batch, batch_idx: int) -> None:
         """Loss of one minibatch with the same draws in every epoch."""
-        generator = torch.Generator(self.device).manual_seed(self.validation_seed + batch_idx)
+        number = batch_idx * self.trainer.world_size + self.global_rank
+        generator = torch.Generator(self.device).manual_seed(self.validation_seed + number)
         for _ in range(math.ceil(VALIDATION_DRAWS / max(self.n_obs_validation or 1, VALIDATION_DRAWS // 8))):
             _, _, output = self.module(batch, inference_kwargs={"generator": generator})
             self._log("validation_loss", output)
@@ -198,7 +206,8 @@ class BestAverage(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999, monitor: str = "validation_loss"):
-        super().__init__(use_buffers=False, multi_avg_fn=partial(_moving_average, decay))
+        super().__init__(use_buffers=False, multi_avg_fn=self._move)
+        self.decay = decay
         self.monitor = monitor
         self.best_loss = math.inf
         self.best_epoch: int | None = None
@@ -206,8 +215,15 @@ class BestAverage(WeightAveraging):
         self._start: dict[str, torch.Tensor] | None = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember where training starts from."""
+        """Remember where training starts from, and follow the weights to their device: the average was made before."""
         self._start = _copy_of(pl_module)
+        average = self._average_model.to(pl_module.device)
+        average.n_averaged = average.n_averaged.cpu()  # read in every step, for which a GPU would have to stop
+
+    @torch.no_grad()
+    def _move(self, averaged: list[torch.Tensor], current: list[torch.Tensor], n_averaged: torch.Tensor) -> None:
+        n = self._latest_update_step  # as `n_averaged`, but on the host
+        torch._foreach_lerp_(averaged, current, 1 - min(self.decay, (1 + n) / (10 + n)))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the average if it is the best so far."""
@@ -319,15 +335,7 @@ def warm_up_and_decay(
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
-# Functions of the module, not local ones: a trained model keeps them, and can be pickled with them.
-
-
-@torch.no_grad()
-def _moving_average(
-    decay: float, averaged: list[torch.Tensor], current: list[torch.Tensor], n_averaged: torch.Tensor | int
-) -> None:
-    n = float(n_averaged)
-    torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + n) / (10 + n)))
+# A function of the module, not a local one: a trained model keeps it, and can be pickled with it.
 
 
 def _share_of_lr(n_steps: int, n_warmup_steps: int, lr_final: float, step: int) -> float:

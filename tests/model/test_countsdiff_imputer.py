@@ -250,7 +250,17 @@ class TestArgumentsOfTraining:
             ({"early_stopping_patience": 0}, ValueError, "`early_stopping_patience` must be at least 1, not 0"),
             ({"early_stopping_monitor": "elbo"}, TypeError, "takes no `early_stopping_monitor`: .* validation loss"),
             ({"early_stopping_mode": "max"}, TypeError, "takes no `early_stopping_mode`: .* validation loss"),
-            ({"datasplitter_kwargs": {}}, TypeError, "takes no `datasplitter_kwargs`: .*`train_size` and `valid"),
+            (
+                {"datasplitter_kwargs": {"batch_size": 8}},
+                TypeError,
+                "takes no `batch_size`: pass `batch_size` to `train`",
+            ),
+            ({"datasplitter_kwargs": {"external_indexing": []}}, TypeError, "pass `train_size` and `validation_size`"),
+            (
+                {"datasplitter_kwargs": {"n_workers": 2}},
+                TypeError,
+                "takes no argument 'n_workers'; did you mean 'num_work",
+            ),
             ({"shuffle_set_split": False}, TypeError, "takes no `shuffle_set_split`: .* at random"),
             ({"datamodule": None}, TypeError, "takes no `datamodule`: "),
             ({"accelerator": "mps"}, ValueError, "cannot draw binomials"),

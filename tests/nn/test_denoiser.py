@@ -282,3 +282,22 @@ class TestGroups:
         denoiser.fit(counts, missing)
         torch.testing.assert_close(denoiser.gene_means, before, rtol=1e-3, atol=0)
         assert denoiser.group_depth.covariance[0, 0] > 0.3 > denoiser.group_depth.covariance[1, 1]
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_stays_the_same_along_a_chain_is_computed_once(copies, cells, perturb):
+    """The observed entries are given beforehand; time, noised counts and depth change, and nothing in the prediction."""
+    torch.manual_seed(0)
+    denoiser = CountsDenoiser(MLP(8, 2, 16), torch.full((8,), 5.0), Cosine(), "nb", (3, 2), 2, n_factors=2)
+    denoiser.fit(torch.poisson(torch.rand(40, 8) * 20), torch.zeros(40, 8, dtype=torch.bool))
+    perturb(denoiser).eval()
+    context = denoiser.context(cells.categories, cells.continuous, cells.x, cells.status).repeat(copies)
+    assert len(context) == copies * len(cells.x)
+    for t, noised in [(1.0, 0.0), (0.4, 3.0)]:
+        x = torch.where(cells.status == NOISED, noised, cells.x)
+        repeated = {name: torch.cat([value] * copies) for name, value in vars(cells).items()}
+        repeated |= {"x": torch.cat([x] * copies), "t": torch.full((copies * 6,), t)}
+        expected = denoiser(**repeated)
+        found = denoiser.predict(repeated["x"], repeated["status"], repeated["t"], context, repeated["null"])
+        torch.testing.assert_close(found.log_mean, expected.log_mean)
+        torch.testing.assert_close(found.log_dispersion, expected.log_dispersion)

@@ -41,7 +41,7 @@ def test_no_two_times_look_the_same():
 
 
 def test_one_token_each(conditioning):
-    tokens = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    tokens = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), NONE)
     assert tokens.shape == (4, 2 + 2 + 1, 16)
     assert torch.equal(tokens[:, 0], conditioning.time(T))
     assert torch.equal(tokens[:, 1], conditioning.depth(DEPTH))
@@ -51,24 +51,25 @@ def test_one_token_each(conditioning):
 
 
 def test_each_covariate_moves_its_own_token_only(conditioning):
-    tokens = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    tokens = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), NONE)
     # The second and the third cell differ in their second category alone.
     assert (tokens[1] != tokens[2]).any(1).tolist() == [False, False, False, True, False]
-    shifted = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS + 1, NONE)
+    shifted = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS + 1), NONE)
     assert (tokens != shifted).any(2).any(0).tolist() == [False, False, False, False, True]
 
 
 def test_null_state_silences_covariates_cell_by_cell(conditioning):
     null = torch.tensor([True, False, True, False])
-    tokens = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, null)
-    full = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    tokens = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), null)
+    full = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), NONE)
     assert not tokens[null, 2:].any()
     assert torch.equal(tokens[~null], full[~null])
     assert torch.equal(tokens[:, :2], full[:, :2])
 
 
 def test_without_covariates():
-    tokens = Conditioning(16, 3)(T, DEPTH, CATEGORIES[:, :0], CONTINUOUS[:, :0], NONE)
+    conditioning = Conditioning(16, 3)
+    tokens = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES[:, :0], CONTINUOUS[:, :0]), NONE)
     assert tokens.shape == (4, 2, 16)
 
 

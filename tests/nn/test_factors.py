@@ -119,3 +119,28 @@ def test_factors_of_incomplete_data_are_those_of_complete_data(counts):
     difference = incomplete.loadings @ incomplete.loadings.T - complete.loadings @ complete.loadings.T
     # Roots have a standard deviation near 1; from 560 cells a covariance has a standard error of about 0.06.
     assert difference.abs().max() < 0.3
+
+
+def test_loaded_factors_are_the_same(counts):
+    x, depth = counts[0], torch.zeros(800, 1)
+    factors, loaded = Factors(20, 2), Factors(20, 2)
+    factors.fit(x, depth)
+    loaded.load_state_dict(factors.state_dict())
+    observed = (torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.5).float()
+    assert torch.equal(loaded(x, observed, depth), factors(x, observed, depth))
+
+
+def test_depth_may_be_told_last(counts):
+    """The equations of the observed entries are those of counts at any depth."""
+    x = counts[0][:50]
+    factors = Factors(20, 2)
+    factors.fit(counts[0], torch.zeros(800, 1))
+    observed = (torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.5).float()
+    equations = factors.equations(x, observed)
+    for depth in (0.3, 1.0, 4.0):
+        log_depth = torch.full((50, 1), depth).log()
+        residuals = (torch.sqrt(x / depth) - factors.centre) * observed
+        mean, _ = factor_posterior(residuals, observed, factors.loadings, factors.noise)
+        torch.testing.assert_close(
+            factors.solve(equations, log_depth), BOUND * torch.tanh(mean / BOUND), atol=1e-4, rtol=1e-4
+        )

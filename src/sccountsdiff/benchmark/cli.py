@@ -42,6 +42,7 @@ KINDS = {
     "images": "train on images, pixels as counts, and draw new ones",
     "simulated": "Gaussian, masked and count diffusion on simulated counts whose law is known",
     "paper": "make a table of the paper, at full size or scaled down",
+    "speed": "time of training and imputing, method by method in turns",
 }
 
 

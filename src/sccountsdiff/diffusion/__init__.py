@@ -1,6 +1,7 @@
 """The mathematics of CountsDiff: torch only, in the paper's symbols."""
 
 from sccountsdiff.diffusion.attrition import Attrition, Cap, Max, PerStep, Rescale, get_attrition, max_attrition
+from sccountsdiff.diffusion.bernoulli import bernoulli
 from sccountsdiff.diffusion.continuous import PoissonCounts
 from sccountsdiff.diffusion.expectation import expected_log1p, log_mean
 from sccountsdiff.diffusion.guidance import guide
@@ -16,6 +17,7 @@ from sccountsdiff.diffusion.prediction import (
     HurdlePrediction,
     MixturePrediction,
     Prediction,
+    indicators,
 )
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_observed
@@ -46,6 +48,7 @@ __all__ = [
     "Prediction",
     "Rescale",
     "Schedule",
+    "bernoulli",
     "birth_probability",
     "count_loss",
     "draw_births",
@@ -56,6 +59,7 @@ __all__ = [
     "get_attrition",
     "get_schedule",
     "guide",
+    "indicators",
     "law_loss",
     "log_likelihood",
     "log_mean",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sccountsdiff.diffusion.bernoulli import bernoulli
+
 NOTHING_OBSERVED_SHARE = 0.15
 """Share of training cells of which nothing is shown as observed, so that the model can generate."""
 
@@ -66,13 +68,14 @@ def draw_observed(
         return torch.rand(shape, generator=generator, device=device)
 
     share, nothing = uniform(n, *ones), uniform(n, *ones) < NOTHING_OBSERVED_SHARE
-    place = uniform(*shape)
+    observed = bernoulli(shape, share, device, generator)
     if directions is not None:
-        # The angle of each gene with a direction drawn at random: uniform for each gene, alike for genes that are.
+        # The angle of each gene with a direction drawn at random: normal for each gene, alike for genes that are.
         drawn = torch.randn(n, directions.shape[1], dtype=directions.dtype, generator=generator, device=device)
-        angle = drawn @ directions.T
-        place = torch.where(uniform(n, 1) < RELATED_SHARE, torch.special.ndtr(angle), place)
-    observed = place < share
+        with torch.autocast(device.type, enabled=False):
+            angle = drawn @ directions.T
+        related = uniform(n, 1) < RELATED_SHARE
+        observed = related & (angle < torch.special.ndtri(share)) | ~related & observed
     if groups is not None:
         hidden = groups[torch.randint(len(groups), (n,), generator=generator, device=device)]
         tells = True if missing is None else (hidden & ~missing).any(1, keepdim=True)  # not if the cell lacks it anyway

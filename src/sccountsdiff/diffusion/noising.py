@@ -109,7 +109,7 @@ def draw_noised(
     t = (torch.randperm(n, generator=generator, device=device) + uniform(n)) / n
     t = schedule.snap(t).to(x0.dtype).clamp_min(1e-4)
     weight = schedule.weight(t).to(x0.dtype)
-    status = torch.full_like(x0, NOISED)
+    observed = torch.zeros_like(x0, dtype=torch.bool)
     kept = torch.ones_like(t)
     if thin_cells:
         left = (LEAST_DEPTH + (1 - LEAST_DEPTH) * uniform(n)).to(x0.dtype)
@@ -120,10 +120,12 @@ def draw_noised(
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
         observed = draw_observed(x0.shape, device, missing, directions, groups, generator)
-        status = status.masked_fill(observed, OBSERVED)
+    status = torch.where(observed, OBSERVED, NOISED).to(x0.dtype)
+    is_noised = ~observed
     if missing is not None:
         status = status.masked_fill(missing, MISSING)
-    is_noised = status == NOISED
+        is_noised &= ~missing
     p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
-    xt = torch.where(is_noised, thin(x0 * is_noised, p, generator), x0)  # zeros cost no draw
-    return NoisedCounts(xt, status, t, weight, x0 - xt, kept)
+    hidden = x0 * is_noised  # zeros cost no draw
+    y = hidden - thin(hidden, p, generator)
+    return NoisedCounts(x0 - y, status, t, weight, y, kept)

@@ -14,6 +14,21 @@ OBSERVED, NOISED, MISSING = 1.0, 0.0, -1.0
 """Status of an entry as the network sees it: given as it is, noised to level p(t), or not there at all."""
 
 
+def indicators(status: Tensor) -> tuple[Tensor, Tensor]:
+    """1 where entries are observed, and 1 where they are noised, else 0, in the type of the status.
+
+    By arithmetic on the values of :data:`OBSERVED`, :data:`NOISED` and :data:`MISSING`, which takes less time than comparing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, indicators
+    >>> [flags.tolist() for flags in indicators(torch.tensor([OBSERVED, NOISED, MISSING]))]
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
+    return status.clamp_min(0), 1 - status * status
+
+
 MOST_MOVED, N_HALVINGS = 8.0, 24
 """Furthest that the logarithm of a mean is moved, and halvings of that interval: to within 1e-6."""
 

@@ -11,15 +11,11 @@ from sccountsdiff.diffusion.attrition import max_attrition
 def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
     """Draw Bin(counts, p) elementwise.
 
-    Only non-zero counts cost a draw. Probabilities are clipped to [0, 1], which torch does not promise to do.
+    Counts of 0, and probabilities of 0 and 1, cost no random number. Probabilities are clipped to [0, 1], which torch does
+    not promise to do.
     """
     p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1)
-    alive = (counts > 0).nonzero(as_tuple=True)  # looked up once, used three times
-    n = counts[alive]
-    p = p.expand_as(n) if p.ndim == 0 else p.expand_as(counts)[alive]
-    out = torch.zeros_like(counts)
-    out[alive] = torch.binomial(n, p, generator=generator)
-    return out
+    return torch.binomial(counts, p.expand_as(counts), generator=generator)
 
 
 def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
@@ -73,8 +69,7 @@ def survivors(xt: Tensor, sigma: Tensor | float, generator: torch.Generator | No
     >>> survivors(torch.tensor([0.0, 7.0]), sigma=0.0).tolist(), survivors(torch.tensor([0.0, 7.0]), sigma=1.0).tolist()
     ([0.0, 7.0], [0.0, 0.0])
     """
-    sigma = torch.as_tensor(sigma, dtype=xt.dtype, device=xt.device)
-    return xt if not sigma.any() else binomial(xt, 1 - sigma, generator)
+    return binomial(xt, 1 - torch.as_tensor(sigma, dtype=xt.dtype, device=xt.device), generator)
 
 
 def birth_probability(p_t: Tensor, p_s: Tensor, sigma: Tensor | float = 0.0) -> Tensor:

@@ -84,7 +84,9 @@ def sample(
     """
     one_of("final", final, FINALS)
     attrition.check(sum(move.s < move.t for move in walk))
-    times = schedule.snap(torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64))  # (moves, 2)
+    # Times and rates are computed on the host, of which no step has to ask the device.
+    times = torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64, device="cpu")  # (moves, 2)
+    times = schedule.snap(times)
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     survival = schedule.survival(times)
@@ -104,7 +106,9 @@ def sample(
             # Deaths and births of Prop. 3.2.
             sigma = attrition.sigma(p_t, p_s, step)
             beta = sites.of_rates(birth_probability(p_t, p_s, sigma), x)
-            n = survivors(sites.of(x), sites.of_rates(sigma, x), generator)
+            n = sites.of(x)
+            if sigma.any():
+                n = survivors(n, sites.of_rates(sigma, x), generator)
             if on_last is not None and number == len(walk) - 1:
                 on_last(n, prediction)  # all that remains is born now: beta is 1
             if final == "sample" or number < len(walk) - 1:

@@ -91,7 +91,7 @@ class Schedule(ABC):
 
 def _as_time(t) -> Tensor:
     """Times in double precision: ``1 - p`` near t = 0 cancels in single precision."""
-    return torch.as_tensor(t, dtype=torch.float64)
+    return t.double() if isinstance(t, Tensor) else torch.as_tensor(t, dtype=torch.float64)
 
 
 def register_schedule(name: str):

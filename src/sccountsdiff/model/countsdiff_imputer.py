@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import pandas as pd
 import torch
 from anndata import AnnData
 from lightning.pytorch import Trainer as LightningTrainer
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.strategies import DDPStrategy
 from mudata import MuData
 from scvi import REGISTRY_KEYS, settings
+from scvi.dataloaders import AnnDataLoader, DataSplitter
 from scvi.train import Trainer
+from torch.utils.data import DataLoader
 
 from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_number, check_share, keywords_of, whole_number
@@ -59,7 +63,6 @@ MAX_FITTED_ENTRIES = 10_000_000
 """Entries, cells times genes, that depths and factors are fitted to."""
 
 _FIXED_IN_TRAINING = {
-    "datasplitter_kwargs": "cells are split by `train_size` and `validation_size`",
     "shuffle_set_split": "cells are always split at random, by `scvi.settings.seed`",
     "datamodule": "it trains on the data that the model was made with",
     "early_stopping_monitor": "early stopping watches the validation loss",
@@ -263,6 +266,7 @@ class CountsDiffImputer(
         early_stopping_patience: int | None = None,
         ema_decay: float = 0.999,
         gradient_clip_val: float = 1.0,
+        datasplitter_kwargs: dict | None = None,
         plan_kwargs: dict | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
@@ -289,6 +293,9 @@ class CountsDiffImputer(
             Decay of the moving average of the weights, from 0 to 1.
         gradient_clip_val
             Norm at which gradients are clipped.
+        datasplitter_kwargs
+            How minibatches are loaded: arguments of :class:`scvi.dataloaders.AnnDataLoader`, such as ``num_workers``,
+            ``persistent_workers`` and ``pin_memory``.
         plan_kwargs
             Settings of ``sccountsdiff.training.CountsDiffTrainingPlan``, such as ``lr``.
         callbacks
@@ -297,7 +304,8 @@ class CountsDiffImputer(
             Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
             from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, bit for bit.
         **trainer_kwargs
-            Passed to :class:`scvi.train.Trainer`.
+            Passed to :class:`scvi.train.Trainer`, such as ``precision="bf16-mixed"``, or ``strategy="ddp"`` to train on
+            several ``devices``.
 
         Notes
         -----
@@ -316,6 +324,7 @@ class CountsDiffImputer(
             raise ValueError("The model was loaded without data: training needs `adata`.")
         refuse_mps(accelerator)
         self._check_training_kwargs(trainer_kwargs, plan_kwargs)
+        _check_loading(datasplitter_kwargs or {})
         if max_epochs is not None:
             max_epochs = whole_number("max_epochs", max_epochs)
         batch_size = whole_number("batch_size", batch_size)
@@ -336,6 +345,15 @@ class CountsDiffImputer(
             every = epochs_between_validations(len(split[0]), len(split[1]), batch_size, max_epochs)
             trainer_kwargs.setdefault("check_val_every_n_epoch", every)
         patience = early_stopping_patience or max(5, max_epochs // 10)
+        patience = math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1))  # in validations
+        early_stopping = early_stopping and can_validate
+        callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
+        if early_stopping and _is_distributed(trainer_kwargs.get("strategy")):
+            # scvi-tools turns early stopping off, and warns of it: here all processes see the same validation loss.
+            min_delta = trainer_kwargs.get("early_stopping_min_delta", 0.0)
+            callbacks.append(EarlyStopping("validation_loss", min_delta, patience))
+            early_stopping = False
+            warnings.filterwarnings("ignore", "early_stopping was automatically disabled")
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         # Weights of an earlier training are validated first: they stay if none of this one's are better.
         trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained and can_validate else 0)
@@ -344,7 +362,6 @@ class CountsDiffImputer(
             self.is_trained_ = False
         if self.module.denoiser.group_depth is not None:
             self.module.denoiser.group_depth.log_dispersion.zero_()  # of an earlier training, after which it was set
-        callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
         if checkpoint is not None:
             asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
             asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
@@ -362,16 +379,22 @@ class CountsDiffImputer(
                 accelerator=accelerator,
                 devices=devices,
                 batch_size=batch_size,
-                early_stopping=early_stopping and can_validate,
+                early_stopping=early_stopping,
                 early_stopping_monitor="validation_loss",
-                early_stopping_patience=math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1)),
+                early_stopping_patience=patience,
                 # The same cells on every process, whether or not a seed was set.
-                datasplitter_kwargs={"external_indexing": split, "data_and_attributes": self._dtypes()},
+                datasplitter_kwargs={
+                    **(datasplitter_kwargs or {}),
+                    "external_indexing": split,
+                    "data_and_attributes": self._dtypes(),
+                },
                 gradient_clip_val=gradient_clip_val,
                 plan_kwargs=plan_kwargs,
                 callbacks=callbacks,
                 **trainer_kwargs,
             )
+        # Processes that were spawned keep to themselves which cells they trained on.
+        self.train_indices, self.validation_indices, self.test_indices = split
         if can_validate and self.module.group_members is not None:
             self.module.eval()
             self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))
@@ -474,3 +497,28 @@ def _number_of_factors(n_factors: int | None, n_genes: int, observed_training: b
     if n_factors is None:
         return min(N_FACTORS, n_genes) if observed_training else 0
     return whole_number("n_factors", n_factors, least=0)
+
+
+def _is_distributed(strategy: object) -> bool:
+    return "ddp" in strategy if isinstance(strategy, str) else isinstance(strategy, DDPStrategy)
+
+
+def _check_loading(options: Mapping[str, object]) -> None:
+    """Refuse what no data loader takes, and what other arguments say."""
+    elsewhere = {"batch_size": "`batch_size`", "external_indexing": "`train_size` and `validation_size`"}
+    for name in elsewhere.keys() & options:
+        raise TypeError(f"`datasplitter_kwargs` takes no `{name}`: pass {elsewhere[name]} to `train`.")
+    takers = (DataSplitter, AnnDataLoader, DataLoader)
+    fixed = {
+        "self",
+        "adata_manager",
+        "dataset",
+        "indices",
+        "sampler",
+        "batch_sampler",
+        "shuffle",
+        "data_and_attributes",
+    }
+    fixed |= {"train_size", "validation_size", "shuffle_set_split", "iter_ndarray", "collate_fn", "kwargs", *elsewhere}
+    allowed = {name for taker in takers for name in inspect.signature(taker).parameters} - fixed
+    check_keywords("`datasplitter_kwargs`", options, sorted(allowed))

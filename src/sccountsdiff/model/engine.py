@@ -163,8 +163,9 @@ def draw_sites(
     settings_of_sample = {name: value for name, value in vars(settings).items() if name in SAMPLE_ARGUMENTS}
     settings_of_sample["attrition"] = settings.attrition if rows is None else settings.attrition.of_cells(rows)
     settings_of_sample["known"] = settings.known or "clean"
+    fixed = {"x": cells["x0"], "status": status} if settings_of_sample["known"] == "clean" else {}
     return sample(
-        guide(module.denoise_with(cells["categories"], cells["continuous"]), settings.guidance),
+        guide(module.denoise_with(cells["categories"], cells["continuous"], **fixed), settings.guidance),
         module.schedule,
         reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples),
         cells["x0"],

@@ -22,6 +22,7 @@ from uuid import uuid4
 import torch
 from anndata import AnnData
 from anndata.io import read_h5ad, write_h5ad
+from lightning.pytorch.utilities import rank_zero_only
 from mudata import MuData, read_h5mu, write_h5mu
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -90,6 +91,8 @@ class SavingMixin(CountsDiffBase):
         >>> sorted(path.suffix for path in Path("my_model").iterdir())
         ['.json', '.md', '.safetensors']
         """
+        if getattr(rank_zero_only, "rank", 0) != 0:
+            return  # of several processes that train together, the first saves
         if save_kwargs or datamodule is not None:
             raise TypeError("`save_kwargs` and `datamodule` must be None: weights are not saved with torch.save.")
         if save_anndata and self.adata is None:

@@ -1,9 +1,10 @@
 """Networks: backbones over genes and the denoiser built around them. Torch only."""
 
 from sccountsdiff.nn.backbone import Backbone, get_backbone, register_backbone
-from sccountsdiff.nn.denoiser import CountsDenoiser
+from sccountsdiff.nn.denoiser import CellContext, CountsDenoiser
+from sccountsdiff.nn.dropout import Dropout
 from sccountsdiff.nn.embeddings import Conditioning, TimeEmbedding
-from sccountsdiff.nn.factors import Factors, factor_posterior, fit_factors
+from sccountsdiff.nn.factors import FactorEquations, Factors, factor_posterior, fit_factors
 from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.group_depth import GroupDepth
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
@@ -15,8 +16,11 @@ __all__ = [
     "HEADS",
     "MLP",
     "Backbone",
+    "CellContext",
     "Conditioning",
     "CountsDenoiser",
+    "Dropout",
+    "FactorEquations",
     "Factors",
     "GammaMixture",
     "GroupDepth",

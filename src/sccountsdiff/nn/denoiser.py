@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion import NOISED, OBSERVED, Prediction, Schedule
-from sccountsdiff.nn.backbone import Backbone
+from sccountsdiff.diffusion import OBSERVED, Prediction, Schedule, indicators
+from sccountsdiff.nn.backbone import N_CHANNELS, Backbone
 from sccountsdiff.nn.embeddings import Conditioning
-from sccountsdiff.nn.factors import Factors
+from sccountsdiff.nn.factors import FactorEquations, Factors
 from sccountsdiff.nn.group_depth import GroupDepth
 from sccountsdiff.nn.heads import Head, HeadInput, get_head
 
@@ -28,6 +28,44 @@ def n_depth_features(n_groups: int) -> int:
     molecules that was left.
     """
     return 3 * n_groups + 1
+
+
+@dataclass(frozen=True)
+class CellContext:
+    """What the network is told of cells that stays the same along a chain, and is computed once for all of its steps.
+
+    Attributes
+    ----------
+    covariates
+        Tokens of the covariates (cells, covariates, width).
+    factors
+        What the observed entries say about the factors; ``None`` if the network has none, or if entries that are shown as
+        observed change from step to step.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import CellContext
+    >>> CellContext(torch.zeros(4, 1, 8)).repeat(3).covariates.shape
+    torch.Size([12, 1, 8])
+    """
+
+    covariates: Tensor
+    factors: FactorEquations | None = None
+
+    def __len__(self) -> int:
+        return len(self.covariates)
+
+    def repeat(self, copies: int) -> CellContext:
+        """The same for several copies of the cells, one after the other."""
+        if copies == 1:
+            return self
+
+        def several(values: Tensor) -> Tensor:
+            return values.repeat(copies, *[1] * (values.ndim - 1))
+
+        factors = None if self.factors is None else FactorEquations(*map(several, self.factors))
+        return CellContext(several(self.covariates), factors)
 
 
 class CountsDenoiser(nn.Module):
@@ -112,6 +150,24 @@ class CountsDenoiser(nn.Module):
         directions[:, -1] += (directions == 0).all(1)  # a gene without loadings and with the mean level has one too
         return F.normalize(directions)
 
+    def context(
+        self, categories: Tensor, continuous: Tensor, x: Tensor | None = None, status: Tensor | None = None
+    ) -> CellContext:
+        """What stays the same along a chain of these cells, for :meth:`predict`.
+
+        Parameters
+        ----------
+        categories, continuous
+            Codes and values of the covariates, (cells, covariates).
+        x, status
+            Counts and status of each entry (cells, genes), if those that are :data:`OBSERVED` are shown as they are in every
+            step; others may change.
+        """
+        factors = None
+        if self.factors is not None and x is not None and status is not None:
+            factors = self.factors.equations(x, status == OBSERVED)
+        return CellContext(self.conditioning.covariates(categories, continuous), factors)
+
     def forward(
         self,
         x: Tensor,
@@ -127,23 +183,34 @@ class CountsDenoiser(nn.Module):
         ``kept`` is the share of the molecules of each cell that was left, if training cells were thinned: the network is
         told, so that it does not believe that other cells are shallower than they are.
         """
+        return self.predict(x, status, t, self.context(categories, continuous), null, kept)
+
+    def predict(
+        self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
+    ) -> Prediction:
+        """As :meth:`forward`, with the :meth:`context` of the cells in place of their covariates."""
+        full_precision = torch.autocast(x.device.type, enabled=False)  # half precision ends at 65,504 counts
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
-        observed = (status == OBSERVED).to(x.dtype)
-        noised = (status == NOISED).to(x.dtype)
-        offset, depth = self._depth(x, observed, noised, p, kept)
-
+        observed, noised = indicators(status)
+        with full_precision:
+            offset, depth = self._depth(x, observed, noised, p, kept)
+            factors = None
+            if self.factors is not None:
+                factors = self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
         values = torch.log1p(x * torch.exp(-offset))
-        channels = torch.stack([values * noised, values * observed, status], dim=1)  # (cells, 3, genes)
-        factors = None if self.factors is None else self.factors(x, observed, offset)
-        tokens = self.conditioning(t, depth, categories, continuous, null, factors)
-        outputs = self.backbone(channels, tokens)
+        channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
+        for channel, flags in enumerate((noised, observed)):
+            torch.mul(values, flags, out=channels[:, channel])
+        channels[:, 2] = status
+        outputs = self.backbone(channels, self.conditioning(t, depth, context.covariates, null, factors))
         self._check_outputs(outputs, x.shape)
-        given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
-        if self.group_depth is not None:
-            given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
-        prediction = self.head.predict(outputs, given)
+        with full_precision:
+            given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+            if self.group_depth is not None:
+                given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
+            prediction = self.head.predict(outputs.to(x.dtype), given)
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
         return prediction

@@ -92,8 +92,8 @@ class Conditioning(nn.Module):
     >>> import torch
     >>> from sccountsdiff.nn import Conditioning
     >>> embed = Conditioning(n_hidden=8, n_depth_features=3, n_categories=[5], n_continuous=1)
-    >>> codes, null = torch.zeros(4, 1, dtype=torch.long), torch.tensor([False] * 4)
-    >>> embed(torch.rand(4), torch.zeros(4, 3), codes, torch.zeros(4, 1), null).shape
+    >>> covariates = embed.covariates(torch.zeros(4, 1, dtype=torch.long), torch.zeros(4, 1))
+    >>> embed(torch.rand(4), torch.zeros(4, 3), covariates, torch.tensor([False] * 4)).shape
     torch.Size([4, 4, 8])
     """
 
@@ -106,6 +106,7 @@ class Conditioning(nn.Module):
         n_factors: int = 0,
     ):
         super().__init__()
+        self.n_hidden = n_hidden
         self.time = TimeEmbedding(n_hidden)
         self.depth = nn.Sequential(nn.Linear(n_depth_features, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden))
         self.factors = nn.Linear(n_factors, n_hidden) if n_factors else None
@@ -114,14 +115,16 @@ class Conditioning(nn.Module):
             nn.Sequential(nn.Linear(1, n_hidden), nn.SiLU(), nn.Linear(n_hidden, n_hidden)) for _ in range(n_continuous)
         )
 
+    def covariates(self, categories: Tensor, continuous: Tensor) -> Tensor:
+        """Tokens of the covariates (cells, covariates, n_hidden), from codes and from values (cells, covariates)."""
+        tokens = [embed(categories[:, k]) for k, embed in enumerate(self.categorical)]
+        tokens += [embed(continuous[:, [k]]) for k, embed in enumerate(self.continuous)]
+        if not tokens:
+            return self.time.frequencies.new_zeros(len(categories), 0, self.n_hidden)
+        return torch.stack(tokens, dim=1)
+
     def forward(
-        self,
-        t: Tensor,
-        depth: Tensor,
-        categories: Tensor,
-        continuous: Tensor,
-        null: Tensor,
-        factors: Tensor | None = None,
+        self, t: Tensor, depth: Tensor, covariates: Tensor, null: Tensor, factors: Tensor | None = None
     ) -> Tensor:
         """Tokens of shape (cells, tokens, n_hidden).
 
@@ -131,20 +134,17 @@ class Conditioning(nn.Module):
             Times, (cells,).
         depth
             Depth features, (cells, n_depth_features).
-        categories
-            Codes, (cells, categorical covariates).
-        continuous
-            Values, (cells, continuous covariates).
+        covariates
+            Their tokens, from :meth:`covariates`.
         null
             Cells in the null state, (cells,) boolean.
         factors
             Values, (cells, factors).
         """
-        covariates = [embed(categories[:, k]) for k, embed in enumerate(self.categorical)]
-        covariates += [embed(continuous[:, [k]]) for k, embed in enumerate(self.continuous)]
-        covariates = [token.masked_fill(null[:, None], 0.0) for token in covariates]
-        linear = [] if self.factors is None else [self.factors(factors)]
-        return torch.stack([self.time(t), self.depth(depth), *linear, *covariates], dim=1)
+        tokens = [self.time(t), self.depth(depth)]
+        if self.factors is not None:
+            tokens.append(self.factors(factors))
+        return torch.cat([torch.stack(tokens, dim=1), covariates.masked_fill(null[:, None, None], 0.0)], dim=1)
 
     def freeze_known(self, n_known: Sequence[int]) -> None:
         """Train nothing but the vectors of categories after the first ``n_known`` of each covariate."""

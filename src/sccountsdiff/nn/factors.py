@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -48,18 +50,27 @@ def factor_posterior(residuals: Tensor, observed: Tensor, loadings: Tensor, nois
     >>> mean.ravel().round(decimals=3).tolist(), (root**2).ravel().round().tolist()
     ([1.5, 2.0], [2.0, 3.0])
     """
-    n_factors = loadings.shape[1]
-    rows, columns = torch.tril_indices(n_factors, n_factors, device=loadings.device)
-    scaled = loadings / noise[:, None]
-    lower = observed @ (scaled[:, rows] * loadings[:, columns])  # half of each symmetric matrix
-    precision = torch.zeros(len(observed), n_factors, n_factors, dtype=lower.dtype, device=lower.device)
-    precision[:, rows, columns] = lower
-    precision.diagonal(dim1=1, dim2=2).add_(1)
-    root, _ = torch.linalg.cholesky_ex(precision)  # only the lower half is read; positive definite, so nothing to check
-    projected = residuals @ scaled
+    root = _root(observed @ _pairs(loadings, noise), loadings.shape[1])
+    projected = residuals @ (loadings / noise[:, None])
     if len(root) == 1:
         return torch.cholesky_solve(projected.T, root[0]).T, root
     return torch.cholesky_solve(projected[..., None], root)[..., 0], root
+
+
+def _pairs(loadings: Tensor, noise: Tensor) -> Tensor:
+    """What each gene adds to the precision of the factors, (genes, pairs): half of a symmetric matrix, row by row."""
+    rows, columns = torch.tril_indices(*[loadings.shape[1]] * 2, device=loadings.device)
+    return loadings[:, rows] * loadings[:, columns] / noise[:, None]
+
+
+def _root(lower: Tensor, n_factors: int) -> Tensor:
+    """Cholesky factors of precisions (cells, factors, factors), from what genes add to them (cells, pairs)."""
+    # Where in the square each number goes; those above the diagonal are not read.
+    rows, columns = torch.arange(n_factors, device=lower.device)[:, None], torch.arange(n_factors, device=lower.device)
+    place = (rows * (rows + 1) // 2 + columns).clamp_max(lower.shape[1] - 1)
+    precision = lower.index_select(1, place.flatten()).unflatten(1, place.shape)
+    precision.diagonal(dim1=1, dim2=2).add_(1)
+    return torch.linalg.cholesky_ex(precision).L  # positive definite, so there is nothing to check
 
 
 def fit_factors(
@@ -152,6 +163,31 @@ def _principal_components(residuals: Tensor, n_factors: int, seed: int, n_more: 
     return components[:n_factors].T * values[:n_factors] / n_cells**0.5
 
 
+class FactorEquations(NamedTuple):
+    """What the observed entries of cells say about their factors, before the depth of the cells is known.
+
+    Attributes
+    ----------
+    values
+        Square roots of the observed counts, projected on the loadings (cells, factors).
+    centre
+        Means of the genes in which they were observed, projected alike (cells, factors).
+    root
+        Cholesky factors of the precisions (cells, factors, factors).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.nn import Factors
+    >>> Factors(n_genes=8, n_factors=2).equations(torch.ones(3, 8), torch.ones(3, 8)).root.shape
+    torch.Size([3, 2, 2])
+    """
+
+    values: Tensor
+    centre: Tensor
+    root: Tensor
+
+
 class Factors(nn.Module):
     """Posterior means of the factors of each cell, given its observed entries: an input of the network.
 
@@ -181,6 +217,7 @@ class Factors(nn.Module):
     centre: Tensor
     loadings: Tensor
     noise: Tensor
+    of_genes: Tensor
 
     def __init__(self, n_genes: int, n_factors: int):
         super().__init__()
@@ -188,6 +225,10 @@ class Factors(nn.Module):
         self.register_buffer("centre", torch.zeros(n_genes))
         self.register_buffer("loadings", torch.zeros(n_genes, n_factors))
         self.register_buffer("noise", torch.ones(n_genes))
+        # What each gene adds to the equations: the precision of the factors, and the projection of its mean.
+        n_pairs = n_factors * (n_factors + 1) // 2
+        self.register_buffer("of_genes", torch.zeros(n_genes, n_pairs + n_factors), persistent=False)
+        self.register_load_state_dict_post_hook(_prepare)
 
     @torch.no_grad()
     def fit(self, counts: Tensor, log_depth: Tensor, missing: Tensor | None = None, seed: int = 0) -> None:
@@ -204,14 +245,34 @@ class Factors(nn.Module):
         self.centre.copy_(centre)
         self.loadings.zero_()[:, : loadings.shape[1]] = loadings.to(self.loadings)
         self.noise.copy_(noise)
+        _prepare(self)
 
-    @torch.no_grad()
     def forward(self, x: Tensor, observed: Tensor, log_depth: Tensor) -> Tensor:
         """Factors (cells, factors) from counts and which of them are observed (cells, genes), and log depths (cells, 1)."""
+        return self.solve(self.equations(x, observed), log_depth)
+
+    @torch.no_grad()
+    def equations(self, x: Tensor, observed: Tensor) -> FactorEquations:
+        """What counts and which of them are observed (cells, genes) say; all that takes time, and it needs no depth."""
         with torch.autocast(x.device.type, enabled=False):  # the solve needs single precision
-            residuals = (_roots(x.float(), log_depth.float()) - self.centre) * observed
-            mean, _ = factor_posterior(residuals, observed.float(), self.loadings, self.noise)
+            observed = observed.to(self.loadings.dtype)
+            values = (x.to(observed.dtype).sqrt() * observed) @ (self.loadings / self.noise[:, None])
+            lower, centre = (observed @ self.of_genes).tensor_split([self.of_genes.shape[1] - self.n_factors], dim=1)
+            return FactorEquations(values, centre, _root(lower, self.n_factors))
+
+    @torch.no_grad()
+    def solve(self, equations: FactorEquations, log_depth: Tensor) -> Tensor:
+        """Factors (cells, factors) of cells with these log depths (cells, 1)."""
+        with torch.autocast(log_depth.device.type, enabled=False):
+            projected = equations.values * torch.exp(-log_depth.to(equations.values.dtype) / 2) - equations.centre
+            mean = torch.cholesky_solve(projected[..., None], equations.root)[..., 0]
             return BOUND * torch.tanh(mean / BOUND)
+
+
+def _prepare(factors: Factors, *_: object) -> None:
+    """Fill in what follows from the loadings, once they are fitted or loaded."""
+    centre = factors.loadings * (factors.centre / factors.noise)[:, None]
+    factors.of_genes.copy_(torch.cat([_pairs(factors.loadings, factors.noise), centre], dim=1))
 
 
 def _roots(counts: Tensor, log_depth: Tensor) -> Tensor:

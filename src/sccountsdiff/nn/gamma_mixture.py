@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from sccountsdiff.checks import whole_number
 from sccountsdiff.diffusion import MixturePrediction, Prediction, count_loss, law_loss
 from sccountsdiff.diffusion.losses import log_gamma_ratio
-from sccountsdiff.nn.heads import INITIAL_LOG_DISPERSION, Head, HeadInput, bounded_log_dispersion, register_head
+from sccountsdiff.nn.heads import INITIAL_LOG_DISPERSION, Head, HeadInput, bounded_dispersion, register_head
 
 
 @register_head("gamma_mixture")
@@ -42,17 +44,13 @@ class GammaMixture(Head):
         logits, shifts, log_thetas = outputs.chunk(3)
         log_weights, laws = [], []
         for k, (log_weight, shift, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
-            start = torch.tensor((2 * k + 1) / self.n_components).log().item()  # of equal weights, the mean is 1
-            log_mu = given.log_mean + start + shift
-            log_theta = INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta
-            log_theta = bounded_log_dispersion(log_theta, log_mu, given.largest)
-            theta = log_theta.exp()
-            inverse_scale = torch.exp(log_theta - log_mu)
+            start = math.log((2 * k + 1) / self.n_components)  # of equal weights, the mean is 1
+            mu = torch.exp(given.log_mean + start + shift)
+            theta = bounded_dispersion(INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta, mu, given.largest)
+            inverse_scale = theta / mu
             log_shape, log_rate = torch.log(theta + given.xt), torch.log(inverse_scale + given.p)
             # The probability of the noised count, but for factors that all components share.
-            seen = -theta * torch.log1p(given.p / inverse_scale) - given.xt * log_rate
-            positive = given.xt > 0
-            seen = seen.masked_scatter(positive, seen[positive] + log_gamma_ratio(theta[positive], given.xt[positive]))
+            seen = log_gamma_ratio(theta, given.xt) - theta * torch.log1p(given.p / inverse_scale) - given.xt * log_rate
             log_weights.append(log_weight + seen)
             laws.append(Prediction(given.log_lost + log_shape - log_rate, log_shape))
         return MixturePrediction.of(torch.stack(log_weights).log_softmax(0), laws)

@@ -159,10 +159,9 @@ def get_head(head: str | type[Head] | Head) -> Head:
     return HEADS[head]()
 
 
-def bounded_log_dispersion(log_theta: Tensor, log_mu: Tensor, largest: Tensor | float) -> Tensor:
-    """``theta + 4 mu / largest``, in logarithms: the tail of the gamma, ``mu / theta`` long, stays within the gene's counts."""
-    shortest = math.log(TAIL) - torch.as_tensor(largest, dtype=log_mu.dtype, device=log_mu.device).log()
-    return torch.logaddexp(log_theta, log_mu.detach() + shortest)  # the dispersion does not move the mean
+def bounded_dispersion(log_theta: Tensor, mu: Tensor, largest: Tensor | float) -> Tensor:
+    """``theta + 4 mu / largest``: the tail of the gamma, ``mu / theta`` long, stays within the gene's counts."""
+    return log_theta.exp() + mu.detach() * (TAIL / largest)  # the dispersion does not move the mean
 
 
 @register_head("nb")
@@ -190,12 +189,11 @@ class NegativeBinomial(Head):
 
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
-        log_mu = given.log_mean + outputs[0]
-        log_theta = INITIAL_LOG_DISPERSION + given.log_dispersion + outputs[1]
-        log_theta = bounded_log_dispersion(log_theta, log_mu, given.largest)
-        log_shape = torch.log(log_theta.exp() + given.xt)
-        log_rate = torch.log(torch.exp(log_theta - log_mu) + given.p)
-        return Prediction(given.log_lost + log_shape - log_rate, log_shape)
+        shift, log_theta = outputs.unbind()
+        mu = torch.exp(given.log_mean + shift)
+        theta = bounded_dispersion(INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta, mu, given.largest)
+        log_shape = torch.log(theta + given.xt)
+        return Prediction(given.log_lost + log_shape - torch.log(theta / mu + given.p), log_shape)
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean; the dispersion has a likelihood of its own, around the same mean."""

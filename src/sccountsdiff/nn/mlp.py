@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
+from sccountsdiff.nn.dropout import Dropout
 
 
 class AdaptiveBlock(nn.Module):
@@ -19,7 +21,7 @@ class AdaptiveBlock(nn.Module):
         self.mlp = nn.Sequential(
             nn.Linear(n_hidden, 2 * n_hidden),
             nn.SiLU(),
-            nn.Dropout(dropout_rate),
+            Dropout(dropout_rate),
             nn.Linear(2 * n_hidden, n_hidden),
         )
         nn.init.zeros_(self.modulation.weight)
@@ -64,7 +66,7 @@ class MLP(Backbone):
         n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
         self.n_hidden = n_hidden
         self.n_outputs = n_outputs
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.encoder = nn.Linear(N_CHANNELS * n_genes, n_hidden)
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(n_hidden, n_hidden), nn.SiLU())
         self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout_rate) for _ in range(n_layers))
@@ -76,8 +78,12 @@ class MLP(Backbone):
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """See :meth:`Backbone.forward`."""
         condition = self.condition(tokens.sum(1))
-        h = self.encoder(self.dropout(channels).flatten(1)) + condition
+        if self.training and self.dropout.rate > 0:
+            # A gene is either noised or observed, so that one mask does for both of its counts.
+            kept = self.dropout.kept((len(channels), 2, channels.shape[2]), channels.device)
+            channels = channels * torch.cat([kept[:, :1], kept], dim=1)
+        h = F.linear(channels.flatten(1), self.encoder.weight) * self.dropout.scale + self.encoder.bias + condition
         for block in self.blocks:
             h = block(h, condition)
         outputs = self.decoder(self.norm(h))  # (cells, outputs * genes)
-        return torch.stack(outputs.chunk(self.n_outputs, dim=1))
+        return outputs.unflatten(1, (self.n_outputs, -1)).transpose(0, 1)

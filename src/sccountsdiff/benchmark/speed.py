@@ -1,0 +1,356 @@
+"""How long training and imputing take, and what the time is spent on: methods in turns, in one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import scvi
+import torch
+from anndata import AnnData
+from lightning.pytorch.callbacks import Callback
+from torch.profiler import ProfilerActivity, profile
+
+from sccountsdiff import CountsDiffImputer
+from sccountsdiff.benchmark.baselines import get_baseline
+from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.benchmark.resources import measured
+from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.checks import one_of, whole_number
+from sccountsdiff.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASKS = ("training_step", "one_pass_mean", "one_draw", "five_draws", "training")
+"""One optimiser step; the expectation of every entry; draws of half of the entries; training to the best validation loss."""
+
+REFERENCE = "scvi"
+"""Method that others are compared with."""
+
+MATRIX_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu"}
+"""Operations of torch that count as products of matrices."""
+
+SHARE_OF_CELLS = {"transformer": 1 / 64}
+"""Share of the cells that slow methods are given; times are those of a cell."""
+
+
+@dataclass
+class Subject:
+    """A method under the clock: what it does for each task, and for how many cells.
+
+    Examples
+    --------
+    >>> Subject("nothing", n_cells=8, work={"one_draw": lambda: None}).n_cells
+    8
+    """
+
+    name: str
+    n_cells: int
+    work: dict[str, Callable[[], Any]]
+    batch_cells: int = 0
+
+
+def simulate_counts(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
+    """Gamma-Poisson counts of five types of cells, a fifth of which are not 0, in a sparse matrix.
+
+    Parameters
+    ----------
+    n_cells, n_genes
+        Size.
+    seed
+        Seed.
+
+    Examples
+    --------
+    >>> simulate_counts(20, 50).shape
+    (20, 50)
+    """
+    rng = np.random.default_rng(seed)
+    profiles = np.exp(rng.normal(-1.8, 1.4, n_genes) + rng.normal(0, 0.7, (5, n_genes)))
+    rates = profiles[rng.integers(5, size=n_cells)] * rng.gamma(5, 0.2, (n_cells, 1))
+    counts = rng.poisson(rates * rng.gamma(2, 0.5, rates.shape)).astype(np.float32)
+    return AnnData(sp.csr_matrix(counts))
+
+
+def run_speed(
+    output: str | Path,
+    *,
+    n_genes: int = 2000,
+    n_cells: int = 1024,
+    batch_size: int = 128,
+    methods: Sequence[str] | None = None,
+    tasks: Sequence[str] = TASKS,
+    repeats: int = 5,
+    max_epochs: int = 20,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Time methods on simulated counts, in turns, and save table and figure.
+
+    In each repeat every method does every task once, so that whatever else the machine does concerns all of them. Slow
+    methods get fewer cells; times are per cell.
+
+    Parameters
+    ----------
+    output
+        Folder for ``speed.csv``, ``speed_ratios.csv`` and ``speed.png``.
+    n_genes, n_cells
+        Size of the data.
+    batch_size
+        Cells in a minibatch.
+    methods
+        Some of ``countsdiff``, ``scvi``, ``magic``, ``knn_mean`` and ``transformer`` (the paper's network). Default: all.
+    tasks
+        Some of :data:`TASKS`.
+    repeats
+        Times that each is measured.
+    max_epochs
+        Epochs of ``training``; those that a method does not need to reach its best validation loss do not count.
+    seed
+        Seed of counts and methods.
+
+    Returns
+    -------
+    A row for each method, task and repeat: ``ms_per_cell``, ``matmul_share`` (of training steps) and ``peak_memory_mb``.
+
+    Examples
+    --------
+    >>> table = run_speed(".", n_genes=10, n_cells=8, batch_size=4, methods=["scvi"], tasks=["one_draw"], repeats=1)
+    >>> table[["method", "task"]].values.tolist()
+    [['scvi', 'one_draw']]
+    """
+    names = list(SUBJECTS) if methods is None else list(methods)
+    for argument, given, known in [("methods", names, SUBJECTS), ("tasks", tasks, TASKS)]:
+        for value in given:
+            one_of(argument, value, tuple(known))
+    repeats = whole_number("repeats", repeats)
+    adata = simulate_counts(n_cells, n_genes, seed)
+    rows = []
+    with quiet(), global_seed(seed):
+        subjects = []
+        for name in names:
+            n = max(2, round(n_cells * SHARE_OF_CELLS.get(name, 1)))
+            subjects.append(SUBJECTS[name](adata[:n].copy(), min(batch_size, n), max_epochs))
+        jobs = [(subject, task) for task in tasks for subject in subjects if task in subject.work]
+        for subject, task in jobs:
+            if task != "training":
+                subject.work[task]()  # warm up
+        for repeat in range(repeats):
+            for subject, task in jobs:
+                n = subject.batch_cells if task == "training_step" else subject.n_cells
+                with measured() as usage:
+                    seconds = subject.work[task]()
+                rows.append(
+                    {
+                        "method": subject.name,
+                        "task": task,
+                        "repeat": repeat,
+                        "n_genes": n_genes,
+                        "n_cells": n,
+                        "ms_per_cell": 1e3 * (usage.seconds if seconds is None else seconds) / n,
+                        "peak_memory_mb": usage.peak_memory_mb,
+                    }
+                )
+        shares = {s.name: matmul_share(s.work["training_step"]) for s, task in jobs if task == "training_step"}
+    table = pd.DataFrame(rows)
+    table["matmul_share"] = table["method"].map(shares).where(table["task"] == "training_step")
+    _save(table, Path(output))
+    return table
+
+
+def ratios(table: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
+    """Time of each method over that of a reference in the same repeat: median, smallest and largest.
+
+    Parameters
+    ----------
+    table
+        From :func:`run_speed`.
+    reference
+        Method to compare with.
+
+    Examples
+    --------
+    >>> times = pd.DataFrame({"method": ["a", "b"], "task": "one_draw", "repeat": 0, "ms_per_cell": [6.0, 2.0]})
+    >>> ratios(times, reference="b")["median"].tolist()
+    [3.0, 1.0]
+    """
+    times = table.pivot_table(index=["task", "repeat"], columns="method", values="ms_per_cell")
+    if reference not in times:
+        return pd.DataFrame(columns=["task", "method", "median", "min", "max"])
+    relative = times.div(times[reference], axis=0).stack().rename("ratio").reset_index()
+    return relative.groupby(["task", "method"])["ratio"].agg(["median", "min", "max"]).reset_index()
+
+
+def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
+    """Share of the time of a piece of work that is spent in products of matrices.
+
+    Parameters
+    ----------
+    step
+        The work.
+    n_steps
+        Times that it is done.
+
+    Examples
+    --------
+    >>> a = torch.ones(300, 300)
+    >>> matmul_share(lambda: a @ a) > 0.3
+    True
+    """
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(n_steps):
+            step()
+    events = found.key_averages()
+    total = sum(event.self_cpu_time_total for event in events)
+    return (
+        sum(event.self_cpu_time_total for event in events if event.key.removeprefix("aten::") in MATRIX_PRODUCTS)
+        / total
+    )
+
+
+def plot_speed(table: pd.DataFrame) -> Figure:
+    """Time per cell of each method, a panel for each task.
+
+    Parameters
+    ----------
+    table
+        From :func:`run_speed`.
+    """
+    from matplotlib.figure import Figure
+
+    tasks = [task for task in TASKS if (table["task"] == task).any()]
+    figure = Figure(figsize=(3 * len(tasks), 3), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        times = table[table["task"] == task].groupby("method", sort=False)["ms_per_cell"]
+        middle = times.median()
+        spread = np.abs(np.stack([times.min(), times.max()]) - middle.to_numpy())
+        axes.barh(middle.index, middle, xerr=spread, color="tab:blue", height=0.6)
+        axes.set(xscale="log", xlabel="ms per cell", title=task.replace("_", " "))
+        axes.invert_yaxis()
+    return figure
+
+
+def _save(table: pd.DataFrame, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in {"speed": table, "speed_ratios": ratios(table)}.items():
+        with replacing(folder / f"{name}.csv") as path:
+            values.to_csv(path, index=False, float_format="%.4g")
+    with replacing(folder / "speed.png") as path:
+        plot_speed(table).savefig(path, dpi=110)
+
+
+# The methods --------------------------------------------------------------------------------------------------------
+
+
+class _Clock(Callback):
+    """When validation was best, in seconds after the start of training."""
+
+    def __init__(self, monitor: str):
+        self.monitor, self.best, self.seconds = monitor, float("inf"), 0.0
+
+    def on_train_start(self, *args: Any) -> None:
+        self.start = time.perf_counter()
+
+    def on_validation_end(self, trainer: Any, *args: Any) -> None:
+        loss = trainer.callback_metrics.get(self.monitor)
+        if loss is not None and float(loss) < self.best and hasattr(self, "start"):
+            self.best, self.seconds = float(loss), time.perf_counter() - self.start
+
+
+def _training(make: Callable[[], Any], monitor: str, batch_size: int, max_epochs: int) -> Callable[[], float]:
+    def train() -> float:
+        clock = _Clock(monitor)
+        options = {"enable_progress_bar": False, "check_val_every_n_epoch": 1, "accelerator": "cpu"}
+        make().train(max_epochs, batch_size=batch_size, train_size=0.9, callbacks=[clock], **options)
+        return clock.seconds
+
+    return train
+
+
+def _step(module: torch.nn.Module, batch: dict, optimizer: torch.optim.Optimizer, **kwargs: Any) -> Callable[[], None]:
+    def step() -> None:
+        module.train()
+        optimizer.zero_grad()
+        module(batch, **kwargs)[2].loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        module.eval()
+
+    return step
+
+
+def _batch(adata: AnnData, batch_size: int) -> dict[str, torch.Tensor]:
+    n = min(batch_size, adata.n_obs)
+    return {"X": torch.from_numpy(adata.X[:n].toarray())}
+
+
+def _countsdiff(adata: AnnData, batch_size: int, max_epochs: int, name: str = "countsdiff", **kwargs: Any) -> Subject:
+    CountsDiffImputer.setup_anndata(adata)
+    model = CountsDiffImputer(adata, **kwargs)
+    model.is_trained_ = True  # the time does not depend on the weights
+    optimizer = torch.optim.AdamW(model.module.parameters(), fused=True)
+    half = np.random.default_rng(0).random(adata.shape) < 0.5
+    options = {"batch_size": batch_size, "silent": True}
+    sampling = {"guidance": 1.0} if not kwargs else {"n_steps": 19, "n_resamples": 3}
+
+    def draw(n_samples: int) -> None:
+        model.impute(sites=half, n_samples=n_samples, seed=0, key_added=None, **sampling, **options)
+
+    work: dict[str, Callable] = {
+        "training_step": _step(model.module, _batch(adata, batch_size), optimizer),
+        "one_pass_mean": lambda: model.get_normalized_expression(n_folds=1, return_numpy=True, **options),
+        "one_draw": lambda: draw(1),
+        "five_draws": lambda: draw(5),
+        "training": _training(lambda: CountsDiffImputer(adata), "validation_loss", batch_size, max_epochs),
+    }
+    if kwargs:
+        work = {task: work[task] for task in ("training_step", "one_draw")}
+    return Subject(name, adata.n_obs, work, min(batch_size, adata.n_obs))
+
+
+def _transformer(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
+    settings = {"backbone": "transformer", "head": "softplus", "observed_training": False}
+    return _countsdiff(adata, min(batch_size, 4), max_epochs, "transformer", **settings)
+
+
+def _scvi(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
+    scvi.model.SCVI.setup_anndata(adata)
+    model = scvi.model.SCVI(adata)
+    model.is_trained_ = True
+    optimizer = torch.optim.Adam(model.module.parameters(), lr=1e-3, eps=0.01, weight_decay=1e-6)
+    batch = next(iter(model._make_data_loader(adata=model.adata, batch_size=batch_size)))
+    options = {"batch_size": batch_size}
+    work = {
+        "training_step": _step(model.module, batch, optimizer, loss_kwargs={"kl_weight": 1.0}),
+        "one_pass_mean": lambda: model.get_normalized_expression(return_numpy=True, silent=True, **options),
+        "one_draw": lambda: model.posterior_predictive_sample(n_samples=1, silent=True, **options),
+        "five_draws": lambda: model.posterior_predictive_sample(n_samples=5, silent=True, **options),
+        "training": _training(lambda: scvi.model.SCVI(adata), "elbo_validation", batch_size, max_epochs),
+    }
+    return Subject("scvi", adata.n_obs, work, min(batch_size, adata.n_obs))
+
+
+def _baseline(name: str) -> Callable[[AnnData, int, int], Subject]:
+    def make(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
+        half = np.random.default_rng(0).random(adata.shape) < 0.5
+        return Subject(
+            name, adata.n_obs, {"one_pass_mean": lambda: get_baseline(name)().fit(adata).impute(adata, half)}
+        )
+
+    return make
+
+
+SUBJECTS: dict[str, Callable[[AnnData, int, int], Subject]] = {
+    "countsdiff": _countsdiff,
+    "scvi": _scvi,
+    "magic": _baseline("magic"),
+    "knn_mean": _baseline("knn_mean"),
+    "transformer": _transformer,
+}

@@ -1,0 +1,60 @@
+"""Methods are timed in turns, and ratios are of times in the same repeat."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sccountsdiff.benchmark.speed import SUBJECTS, TASKS, matmul_share, plot_speed, ratios, run_speed, simulate_counts
+
+
+@pytest.fixture
+def times() -> pd.DataFrame:
+    """Of two methods in three repeats; the second takes twice, three times and four times as long."""
+    rows = [("scvi", repeat, 1.0 + repeat) for repeat in range(3)]
+    rows += [("other", repeat, (1.0 + repeat) * (2 + repeat)) for repeat in range(3)]
+    return pd.DataFrame(rows, columns=["method", "repeat", "ms_per_cell"]).assign(task="one_draw")
+
+
+def test_ratios_are_of_times_in_the_same_repeat(times):
+    found = ratios(times).set_index("method")[["median", "min", "max"]]
+    assert found.loc["other"].tolist() == [3, 2, 4]
+    assert found.loc["scvi"].tolist() == [1, 1, 1]
+    assert ratios(times, reference="absent").empty
+
+
+def test_a_panel_for_each_task(times):
+    figure = plot_speed(pd.concat([times, times.assign(task="training_step")]))
+    assert [axes.get_title() for axes in figure.axes] == ["training step", "one draw"]
+
+
+def test_share_of_products():
+    big, small = torch.ones(400, 400), torch.ones(400, 400)
+    assert matmul_share(lambda: big @ big) > 0.8
+    assert matmul_share(lambda: small.exp().sum()) == 0
+
+
+def test_counts_are_like_those_of_cells():
+    counts = simulate_counts(200, 300).X
+    assert 0.1 < counts.nnz / np.prod(counts.shape) < 0.4
+    assert (counts.data == np.rint(counts.data)).all()
+    assert (counts != simulate_counts(200, 300, seed=1).X).nnz
+
+
+@pytest.mark.parametrize(("argument", "value"), [("methods", "scVI"), ("tasks", "draw")])
+def test_unknown_names_are_refused(argument, value, tmp_path):
+    with pytest.raises(ValueError, match=f"`{argument}` must be .*, not '{value}'"):
+        run_speed(tmp_path, **{argument: [value]})
+
+
+@pytest.mark.slow
+def test_everything_is_timed_and_saved(tmp_path):
+    table = run_speed(tmp_path, n_genes=30, n_cells=128, batch_size=16, repeats=2, max_epochs=2)
+    assert set(table["method"]) == set(SUBJECTS) and set(table["task"]) == set(TASKS)
+    assert (table["ms_per_cell"] >= 0).all() and (table["peak_memory_mb"] > 1).all()
+    steps = table["task"] == "training_step"
+    assert table.loc[steps, "matmul_share"].between(0.001, 1).all() and table.loc[~steps, "matmul_share"].isna().all()
+    assert {path.name for path in tmp_path.iterdir()} == {"speed.csv", "speed_ratios.csv", "speed.png"}
+    assert len(pd.read_csv(tmp_path / "speed.csv")) == len(table)

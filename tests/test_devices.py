@@ -1,0 +1,161 @@
+"""Nothing in a step waits for the host, and every tensor says where it is: what can be known of GPUs without one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sccountsdiff.diffusion import NOISED, OBSERVED
+from sccountsdiff.model.engine import draw_sites, make_generator
+from sccountsdiff.model.settings import SamplingSettings
+from sccountsdiff.module import CountsDiffModule
+from sccountsdiff.nn import HEADS
+
+N_CELLS, N_GENES = 16, 12
+WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique", "_unique2"}
+"""Operations whose result, or its size, the host has to know."""
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operations for which a GPU would be waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        # Times and rates are on the host, in double precision, and may be read.
+        on_host = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
+        by_mask = name in ("index", "index_put", "index_put_") and any(
+            index is not None and index.dtype == torch.bool for index in args[1]
+        )
+        if (name in WAITS and not on_host) or by_mask:
+            self.found[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def make(**kwargs) -> CountsDiffModule:
+    torch.manual_seed(0)
+    options = {
+        "backbone_kwargs": {"n_hidden": 8, "n_layers": 1},
+        "n_categories": [3],
+        "gene_max": np.full(N_GENES, 9.0),
+    }
+    options |= {"continuous_location": [0.0], "continuous_scale": [1.0], "gene_groups": np.arange(N_GENES) % 2}
+    module = CountsDiffModule(np.linspace(0.5, 3, N_GENES), **options | kwargs)
+    counts = batch()["X"]
+    module.denoiser.fit(counts.nan_to_num(0), counts.isnan())
+    return module
+
+
+def batch() -> dict[str, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(2, (N_CELLS, N_GENES)).astype(np.float32)
+    counts[:4, :3] = np.nan
+    codes, values = rng.integers(3, size=(N_CELLS, 1)), rng.normal(size=(N_CELLS, 1))
+    arrays = {"X": counts, "extra_categorical_covs": codes, "extra_continuous_covs": values}
+    return {key: torch.from_numpy(value) for key, value in arrays.items()}
+
+
+def step(module, optimizer, tensors):
+    _, _, output = module(tensors)
+    output.loss.backward()
+    torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+@pytest.fixture(params=["mlp", "transformer"])
+def backbone(request):
+    small = {"mlp": {"n_hidden": 8, "n_layers": 1}, "transformer": {"n_hidden": 8, "n_layers": 1, "n_heads": 2}}
+    return {"backbone": request.param, "backbone_kwargs": small[request.param]}
+
+
+@pytest.mark.parametrize("head", [*HEADS])
+@pytest.mark.parametrize("n_factors", [0, 3])
+def test_a_training_step_waits_for_nothing(head, n_factors, backbone):
+    module = make(head=head, n_factors=n_factors, **backbone).train()
+    optimizer, tensors = torch.optim.AdamW(module.parameters(), fused=True), batch()
+    step(module, optimizer, tensors)  # the first one makes the state of the optimiser
+    with Waits() as waits:
+        step(module, optimizer, tensors)
+    assert not waits.found
+
+
+@pytest.mark.parametrize("head", [*HEADS])
+@pytest.mark.parametrize("settings", [{}, {"attrition": 0.5}, {"known": "noised"}, {"guidance": 2.0}], ids=str)
+def test_a_reverse_step_waits_twice_at_most(head, settings):
+    """To see whether the prediction has run away, and which entries have any birth at all; each chain, where its sites are."""
+    module = make(head=head, n_factors=3).eval()
+    found = [waits_of_chain(module, SamplingSettings(n_steps=n, **settings)) for n in (2, 6)]
+    assert found[1] - found[0] <= 2 * 4
+
+
+def waits_of_chain(module, settings) -> int:
+    cells = module.read(batch())
+    status = torch.full_like(cells["x0"], OBSERVED)
+    status[:, :6] = NOISED
+    generator = make_generator(torch.device("cpu"), 0)
+    with torch.inference_mode(), Waits() as waits:
+        draw_sites(module, cells, status, settings.resolve(module), generator)
+    return waits.found.total()
+
+
+@pytest.mark.parametrize("head", [*HEADS])
+def test_every_tensor_of_a_step_names_its_device(head, backbone):
+    """Those that do not would be made on a device that holds no values, and fail to meet the others."""
+    module = make(head=head, **backbone, n_factors=3).train()
+    optimizer, tensors = torch.optim.AdamW(module.parameters(), fused=True), batch()
+    step(module, optimizer, tensors)
+    with torch.device("meta"):
+        step(module, optimizer, tensors)
+        for settings in ({}, {"attrition": 0.5, "known": "noised", "guidance": 2.0}):
+            waits_of_chain(module.eval(), SamplingSettings(n_steps=2, **settings))
+    assert all(parameter.isfinite().all() for parameter in module.parameters())
+
+
+def test_the_audit_finds_what_it_looks_for():
+    x = torch.ones(4)
+    with Waits() as waits:
+        float(x.sum())
+        x[x > 0]
+        x.nonzero()
+        float(x.double().sum())
+    assert waits.found == {"_local_scalar_dense": 1, "index": 1, "nonzero": 1}
+    with torch.device("meta"), pytest.raises(RuntimeError, match="meta"):
+        x + torch.ones(4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("head", [*HEADS])
+def test_mixed_precision_holds_deep_cells(dtype, head):
+    """Half precision ends at 65,504: depths, and what heads make of them, are in single precision."""
+    module = make(head=head, n_factors=3).train()
+    tensors = batch()
+    tensors["X"][:8] = tensors["X"][:8] * 100_000
+    losses = []
+    for enabled in (False, True):
+        torch.manual_seed(1)
+        with torch.autocast("cpu", dtype=dtype, enabled=enabled):
+            losses.append(module(tensors)[2].loss)
+    assert losses[1].dtype == torch.float32
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0.02)
+    losses[1].backward()
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in module.parameters())
+
+
+def test_the_backbone_can_be_compiled():
+    """Traced as a whole, with the same outputs; here without making code of it, which needs a compiler."""
+    module = make(n_factors=3).eval()
+    tensors = batch()
+    losses = []
+    for _ in range(2):
+        generator = torch.Generator().manual_seed(0)
+        losses.append(module(tensors, inference_kwargs={"generator": generator})[2].loss)
+        module.denoiser.backbone.compile(backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(losses[1], losses[0])
