@@ -10,6 +10,7 @@ from pathlib import Path
 
 import overview
 import pandas as pd
+import replaced
 import tiers
 from results import COMPARISONS, HIGHER_IS_BETTER, RESULTS, read
 
@@ -158,6 +159,8 @@ def write(app=None) -> None:
         texts |= {"tier1_values.md": tiers.values(results), "tier1_runs.md": tiers.runs(results)}
     for name in ("blocks", "ablation", "largest_draws"):
         texts[f"{name}.md"] = getattr(tiers, name)() or "No results yet.\n"
+    for name in ("stimulation", "donors"):
+        texts[f"replaced_{name}.md"] = getattr(replaced, name)() or "No results yet.\n"
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again

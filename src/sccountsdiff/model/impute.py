@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 import numpy as np
@@ -22,7 +22,7 @@ from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, missing_entries, named_sites, zeros
-from sccountsdiff.model.transform import KEEP, NewValues, read_transforms
+from sccountsdiff.model.transform import KEEP, read_transforms
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -42,7 +42,7 @@ class ImputeMixin(CountsDiffBase):
         return_mean: bool = True,
         quantiles: Sequence[float] | float | None = None,
         key_added: str | None = "imputed",
-        transform_covariates: NewValues = None,
+        transform_covariates: Mapping[str, object] | None = None,
         transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -89,7 +89,8 @@ class ImputeMixin(CountsDiffBase):
             expected of it before it is shown to the network, but comes back as it is. Draws take the values of a list in
             turn (``n_samples`` must be a multiple of their number); expectations are averaged over them.
         transform_batch
-            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools. Batches may still be
+            told apart: the user guide has figures.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size

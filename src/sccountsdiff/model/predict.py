@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from sccountsdiff.model import engine
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
-from sccountsdiff.model.transform import NewValues, Transform, read_transforms
+from sccountsdiff.model.transform import Transform, read_transforms
 
 
 class PredictMixin(CountsDiffBase):
@@ -109,7 +109,7 @@ class PredictMixin(CountsDiffBase):
         gene_list: Sequence[str] | None = None,
         n_folds: int = 10,
         guidance: float = 1.0,
-        transform_covariates: NewValues = None,
+        transform_covariates: Mapping[str, object] | None = None,
         transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -140,7 +140,8 @@ class PredictMixin(CountsDiffBase):
             had these. The genes at hand, which still tell of the old values, are first carried over to what would be
             expected of them. A list of values: the mean over them. A cell that has the value already does not change.
         transform_batch
-            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools. Batches may still be
+            told apart: the user guide has figures.
         unseen_to_null
             Treat cells with unseen categories as having no covariates instead of raising an error.
         batch_size
@@ -189,7 +190,7 @@ class PredictMixin(CountsDiffBase):
             expected = expected.reshape(len(rows), self.module.n_genes)
             return expected * (library_size / expected.sum(1, keepdims=True))
 
-        expected = np.mean([expression(one) for one in transforms], axis=0)
+        expected = np.asarray(sum(map(expression, transforms))) / len(transforms)
         expected = expected if order is None else expected[order]
         names = data.obs_names[rows if order is None else rows[order]]
         if return_numpy:
