@@ -12,6 +12,7 @@ import image_recipes
 import overview
 import pandas as pd
 import papers
+import replaced
 import tiers
 from results import COMPARISONS, HIGHER_IS_BETTER, RESULTS, read
 
@@ -162,6 +163,8 @@ def write(app=None) -> None:
     for name in ("blocks", "latent", "ablation", "averaging", "largest_draws"):
         texts[f"{name}.md"] = getattr(tiers, name)() or "No results yet.\n"
     texts |= {"paper_settings.md": papers.settings(), "paper_model.md": papers.scores() or "No results yet.\n"}
+    for name in ("stimulation", "donors"):
+        texts[f"replaced_{name}.md"] = getattr(replaced, name)() or "No results yet.\n"
     for file, text in texts.items():
         path = folder / file
         if not path.exists() or path.read_text() != text:  # what has not changed is not built again

@@ -30,7 +30,7 @@ from sccountsdiff.files import replacing
 DEVELOPMENT, FINAL = (0, 1, 2), 10
 """Seeds that settings were chosen with, and the one of the saved table."""
 
-N_CELLS, N_GENES, N_TESTED, MAX_EPOCHS, N_HIDDEN = 2400, 400, 800, 50, 128
+N_CELLS, N_GENES, N_TESTED, MAX_EPOCHS, N_HIDDEN = 2400, 400, 800, 60, 128
 HELD_OUT = "B cells"
 RESPONDING = (
     "ISG15", "IFI6", "IFIT1", "IFIT2", "IFIT3", "MX1", "ISG20", "OAS1", "LY6E", "IFITM3", "CXCL10", "CXCL11", "IFI44L",
@@ -134,7 +134,7 @@ def fit(train: ad.AnnData, seed: int, **covariates) -> CountsDiffImputer:
     scvi.settings.seed = seed
     CountsDiffImputer.setup_anndata(train, **covariates)
     model = CountsDiffImputer(train, n_hidden=N_HIDDEN)
-    model.train(max_epochs=MAX_EPOCHS, enable_progress_bar=False)
+    model.train(max_epochs=MAX_EPOCHS, early_stopping_patience=MAX_EPOCHS // 4, enable_progress_bar=False)
     return model
 
 

@@ -23,6 +23,7 @@ import generated  # noqa: E402
 import image_recipes  # noqa: E402
 import overview  # noqa: E402
 import papers  # noqa: E402
+import replaced  # noqa: E402
 import statements  # noqa: E402
 import tiers  # noqa: E402
 from results import ResultError, look_up, number, read  # noqa: E402
@@ -294,6 +295,25 @@ class TestPaper:
         assert len(papers.scores().splitlines()) == 2 + 2 * n_models
         papers.save_figure(tmp_path / "figure.png")
         assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+class TestReplacedCovariates:
+    def test_tables_show_real_and_predicted_changes_and_mixing(self, tmp_path):
+        kang = {"data": "kang", "group": "B cells", "n_cells": 40, "real_change": 4.0, "correlation": 0.9}
+        kang |= {"held_out": True, "stable_moved": 0.2, "stable_moved_really": 0.1}
+        rows = [
+            kang | {"way": way, "change": change, "share": change / 4}
+            for way, change in zip(list(replaced.WAYS)[2:], (1, 3), strict=True)
+        ]
+        rows += [{"data": "onek1k", "way": way, "same_donor": 1.5, "same_type": 0.9} for way in replaced.WAYS]
+        assert replaced.stimulation(tmp_path) is None is replaced.donors(tmp_path)
+        pd.DataFrame(rows).to_csv(tmp_path / "covariates.csv", index=False)
+        line = "| B cells (40), none stimulated in training | 4.00 | 1.00 (25 %) | 3.00 (75 %) | 0.90 | 0.10 | 0.20 |"
+        assert replaced.stimulation(tmp_path).splitlines()[2:] == [line]
+        assert replaced.donors(tmp_path).splitlines()[-1].endswith("| 1.50 | 0.900 |")
+
+    def test_the_saved_run_is_of_the_seed_that_nothing_was_chosen_with(self):
+        assert set(read("covariates")["seed"]) == {10}
 
 
 class TestSavedResults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw_sites, expectation_settings, make_generator
 from sccountsdiff.model.settings import ResolvedSettings
-from sccountsdiff.model.transform import NewValues, read_transforms
+from sccountsdiff.model.transform import read_transforms
 
 NORMALISED_TOTAL = 1e4
 """Total to which cells are scaled before logarithms are taken, as is customary."""
@@ -41,7 +42,7 @@ class DenoiseMixin(CountsDiffBase):
         unseen: bool = False,
         guidance: float = 1.0,
         layer: str | None = None,
-        transform_covariates: NewValues = None,
+        transform_covariates: Mapping[str, object] | None = None,
         transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,

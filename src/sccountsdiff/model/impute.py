@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,7 @@ from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, ch
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
-from sccountsdiff.model.transform import KEEP, NewValues, read_transforms
+from sccountsdiff.model.transform import KEEP, read_transforms
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -55,7 +55,7 @@ class ImputeMixin(CountsDiffBase):
         key_added: str | None = "imputed",
         out: str | Path | None = None,
         layer: str | None = None,
-        transform_covariates: NewValues = None,
+        transform_covariates: Mapping[str, object] | None = None,
         transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -122,7 +122,8 @@ class ImputeMixin(CountsDiffBase):
             expected of it before it is shown to the network, but comes back as it is. Draws take the values of a list in
             turn (``n_samples`` must be a multiple of their number); expectations are averaged over them.
         transform_batch
-            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools. Batches may still be
+            told apart: the user guide has figures.
         unseen_to_null
             Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
             error.

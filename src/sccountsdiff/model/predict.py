@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from sccountsdiff.model import engine
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.results import as_dtype, count_dtype_of
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
-from sccountsdiff.model.transform import NewValues, read_transforms
+from sccountsdiff.model.transform import read_transforms
 
 if TYPE_CHECKING:
     from sparse import GCXS
@@ -128,7 +128,7 @@ class PredictMixin(CountsDiffBase):
         n_folds: int = 10,
         guidance: float = 1.0,
         layer: str | None = None,
-        transform_covariates: NewValues = None,
+        transform_covariates: Mapping[str, object] | None = None,
         transform_batch: object = None,
         unseen_to_null: bool = False,
         batch_size: int | None = None,
@@ -162,7 +162,8 @@ class PredictMixin(CountsDiffBase):
             had these. The genes at hand, which still tell of the old values, are first carried over to what would be
             expected of them. A list of values: the mean over them. A cell that has the value already does not change.
         transform_batch
-            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools.
+            The same for the covariate that the data was set up with as ``batch_key``, as in scvi-tools. Batches may still be
+            told apart: the user guide has figures.
         unseen_to_null
             Treat cells with unseen or unknown covariates, or without such a column, as having none instead of raising an
             error.

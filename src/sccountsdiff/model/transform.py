@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 import torch
@@ -31,9 +31,6 @@ N_PARTS = 2
 
 LEAST = 1e-12
 """Least expected count, so that changes have a logarithm."""
-
-NewValues: TypeAlias = "Mapping[str, object] | None"
-"""A value, or a list of values, for each covariate that is to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,10 @@ KEEP = Transform()
 
 
 def read_transforms(
-    model: CountsDiffBase, transform_covariates: NewValues, transform_batch: object = None, n_draws: int | None = None
+    model: CountsDiffBase,
+    transform_covariates: Mapping[str, object] | None,
+    transform_batch: object = None,
+    n_draws: int | None = None,
 ) -> list[Transform]:
     """The transforms that a user asks for, checked: one for each combination of values.
 
@@ -137,7 +137,7 @@ def read_transforms(
     return transforms
 
 
-def _checked_mapping(given: NewValues) -> Mapping[str, object]:
+def _checked_mapping(given: Mapping[str, object] | None) -> Mapping[str, object]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
