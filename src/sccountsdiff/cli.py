@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _complain(" ".join(str(message).split()) or type(error).__name__)
             return 2
         if arguments.json:
-            print(json.dumps(outcome.values))
+            from sccountsdiff.overview import plain
+
+            print(json.dumps(plain(outcome.values)))
         elif not arguments.quiet:
             print(outcome.text)
         return stop.code or outcome.code

@@ -40,7 +40,7 @@ def describe_data(data: AnnData | MuData) -> dict[str, Any]:
     matrices = {"X": data.X, **data.layers}
     about["matrices"] = {name: _describe_matrix(m) for name, m in matrices.items() if m is not None}
     notes = data.uns.get("sccountsdiff", {})
-    about["made_by_sccountsdiff"] = {name: _plain(note) for name, note in notes.items() if isinstance(note, Mapping)}
+    about["made_by_sccountsdiff"] = {name: plain(note) for name, note in notes.items() if isinstance(note, Mapping)}
     return about
 
 
@@ -70,8 +70,8 @@ def describe_model(model: CountsDiffImputer) -> dict[str, Any]:
         "kind": type(model).__name__,
         "genes": len(model.gene_names),
         "covariates": covariates | dict.fromkeys(model.continuous_keys, "continuous"),
-        "setup": _plain({name: value for name, value in setup_args(model.registry_).items() if value}),
-        "arguments": _plain({name: value for name, value in arguments.items() if value is not None}),
+        "setup": plain({name: value for name, value in setup_args(model.registry_).items() if value}),
+        "arguments": plain({name: value for name, value in arguments.items() if value is not None}),
         "parameters": parameters,
         "training": training,
         "versions": {"sccountsdiff": version("sccountsdiff"), "scvi-tools": model.registry_["scvi_version"]},
@@ -149,11 +149,19 @@ def _stored(matrix: Any) -> Iterator[np.ndarray]:
             yield np.asarray(matrix[start : start + ROWS])
 
 
-def _plain(value: Any) -> Any:
-    """The same in types that JSON has."""
+def plain(value: Any) -> Any:
+    """The same in types that JSON has, which has no NaN.
+
+    Examples
+    --------
+    >>> plain({"scores": np.array([0.5, np.nan]), "method": None})
+    {'scores': [0.5, None], 'method': None}
+    """
     if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
+        return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
