@@ -223,6 +223,19 @@ def averaging(folder: Path = RESULTS) -> str | None:
     return "\n".join([*lines, "", f"*Means over {n_seeds} seeds.*" if n_seeds > 1 else "*One seed.*", ""])
 
 
+def analyses(folder: Path = RESULTS) -> str | None:
+    """Twelve analyses: what each found, and how long it took; ``None`` without results."""
+    path = folder / "analyses.csv"
+    if not path.exists():
+        return None
+    lines = ["| analysis | found | CPU time |", "|---|---|---|"]
+    for name, part in pd.read_csv(path).groupby("analysis", sort=False):
+        figures = part.set_index("figure")["value"]
+        found = "; ".join(f"{figure}: {value:.3g}" for figure, value in figures.items() if "seconds" not in figure)
+        lines.append(f"| `{name}` | {found} | {figures['CPU seconds']:.0f} s |")
+    return "\n".join([*lines, ""])
+
+
 def largest_draws(folder: Path = RESULTS) -> str | None:
     """How far the largest draws go beyond the counts of their gene in training; ``None`` without results."""
     path = folder / "largest_draws.csv"
