@@ -151,12 +151,12 @@ def blocks(folder: Path = RESULTS) -> str | None:
         return None
     table = pd.read_csv(path)
     means = table.pivot_table(index=["block", "method"], columns="metric", values="value", sort=False)
-    seeds = table.groupby("block")["seed"].nunique()
+    seeds = table.groupby(["block", "method"])["seed"].nunique()
     columns = ["rmse", "ratio_of_sums", "spearman_per_gene", "coverage_90"]
     lines = ["| missing | method | RMSE | ratio of sums | Spearman | in 90 % interval |", "|---" * 6 + "|"]
     for (block, method), row in means.iterrows():
         cells = ["" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns]
-        lines.append(f"| {block} ({seeds[block]} seeds) | {method} | " + " | ".join(cells) + " |")
+        lines.append(f"| {block} ({seeds[block, method]} seeds) | {method} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
