@@ -104,7 +104,8 @@ def full_size(arguments: argparse.Namespace) -> pd.DataFrame:
         before = [p.detach().clone() for p in model.parameters()]
         started = time.process_time()
         for _ in range(2):
-            loss = model.loss(images, conditions, config.p_uncond, torch.Generator().manual_seed(0))
+            # No condition is left out: of a single image, all weights that it passes through would stay.
+            loss = model.loss(images, conditions, 0.0, torch.Generator().manual_seed(0))
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)

@@ -1,6 +1,6 @@
 """The paper's full-size network on CIFAR-10 for some steps, interrupted once: training, average, drawing and scores.
 
-    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 20
+    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 12
     python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --output docs/benchmarks/results/images_full
 
 The first command ends in the middle, the second goes on from its checkpoint. Without ``--weights`` the Frechet distance is
@@ -60,6 +60,16 @@ def draw_with_interruption(model, conditions: torch.Tensor, folder: Path, **opti
     }
 
 
+def random_inception() -> Inception:
+    """Inception with random weights that keep the scale of features from layer to layer."""
+    torch.manual_seed(0)
+    network = Inception().eval()
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight)
+    return network
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,13 +78,14 @@ def main() -> None:
     add("--work", required=True, help="folder of the training")
     add("--config", default="cifar10_cosine")
     add("--weights", help="weights of Inception (default: random ones)")
-    add("--steps", type=int, default=40)
+    add("--steps", type=int, default=24)
     add("--stop-at", type=int, help="end here, as an interruption would")
     add("--batch-size", type=int, default=2)
-    add("--evaluate-every", type=int, default=20)
-    add("--sampling-steps", type=int, default=4)
+    add("--evaluate-every", type=int, default=12)
+    add("--sampling-steps", type=int, default=3)
+    add("--heldout", type=int, default=8, help="held-out images of the loss")
     add("--images", type=int, default=10, help="images of each score")
-    add("--real", type=int, default=40, help="real images that they are compared with")
+    add("--real", type=int, default=20, help="real images that they are compared with")
     add("--output", help="names of the tables, without suffix")
     add("--figure", help="PNG with the curves of training")
     arguments = parser.parse_args()
@@ -88,8 +99,7 @@ def main() -> None:
         n_sampling_steps=arguments.sampling_steps,
     )
     splits, work = load_images("cifar10", arguments.data), Path(arguments.work)
-    torch.manual_seed(0)
-    network = load_inception(arguments.weights) if arguments.weights else Inception().eval()
+    network = load_inception(arguments.weights) if arguments.weights else random_inception()
     some = slice(arguments.real)
     real = ArrayImages(splits.heldout.images[some].numpy(), splits.heldout.labels[some], splits.heldout.names)
     evaluator = ImageEvaluator(network, real, batch_size=10, cache=work / "reference")
@@ -97,7 +107,13 @@ def main() -> None:
     started, resumed_at = time.process_time(), 0
     if (work / "last.ckpt").is_file():
         resumed_at = torch.load(work / "last.ckpt", weights_only=True, mmap=True)["global_step"]
-    options = {"evaluate": evaluate, "n_heldout": 20, "stop_at": arguments.stop_at, "resume": True, "progress": True}
+    options = {
+        "evaluate": evaluate,
+        "n_heldout": arguments.heldout,
+        "stop_at": arguments.stop_at,
+        "resume": True,
+        "progress": True,
+    }
     model = train(config, splits, work, **options)
     seconds = time.process_time() - started
     if not arguments.output:
@@ -106,7 +122,7 @@ def main() -> None:
     row |= {"batch_size": config.batch_size, "steps": config.n_steps, "resumed_at": resumed_at}
     row |= {"inception_weights": "published" if arguments.weights else "random", "real_images": len(real)}
     row |= {"cpu_seconds_since_resumed": round(seconds)}
-    row |= {f"loss_{name}": loss for name, loss in heldout_losses(model, splits.heldout, 20).items()}
+    row |= {f"loss_{name}": loss for name, loss in heldout_losses(model, splits.heldout, arguments.heldout).items()}
     moved = torch.load(work / "last.ckpt", weights_only=True)["current_model_state"]
     average = model.state_dict()
     row["average_differs_from_weights"] = any(not torch.equal(average[k], v) for k, v in moved.items())
