@@ -288,6 +288,13 @@ def test_no_help_waits_for_what_takes_long_to_import():
 
 
 @pytest.mark.slow
+def test_nothing_is_heard_of_libraries_that_are_imported_on_the_way(files, tmp_path):
+    given = ["denoise", str(files / "data.h5ad"), str(files / "model"), str(tmp_path / "out.h5ad"), "--quiet"]
+    answer = subprocess.run([sys.executable, "-m", "sccountsdiff", *given], capture_output=True, text=True, check=True)
+    assert answer.stdout == "" and answer.stderr == ""
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(("command", "bar"), [("train", "Training:"), ("denoise", "Denoising:")])

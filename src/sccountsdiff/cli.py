@@ -218,7 +218,8 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 
 # The commands -------------------------------------------------------------------------------------------------------
-# Imports of torch and scvi-tools take seconds: only the work itself makes them, after what is wrong was found.
+# Imports of torch and scvi-tools take seconds: only the work itself makes them, after what is wrong was found. They turn
+# their own reports on, which are turned off again where they are used.
 
 
 def _train(arguments: argparse.Namespace) -> Outcome:
@@ -233,7 +234,8 @@ def _train(arguments: argparse.Namespace) -> Outcome:
     from sccountsdiff.model import CountsDiffImputer
     from sccountsdiff.overview import describe_model
 
-    scvi.settings.seed = arguments.seed
+    with quiet():
+        scvi.settings.seed = arguments.seed
     setup = _given(arguments, "set-up")
     if isinstance(data, AnnData):
         if "modalities" in setup:
@@ -306,7 +308,8 @@ def _inspect(arguments: argparse.Namespace) -> Outcome:
     else:
         from sccountsdiff.model import CountsDiffImputer
 
-        values = describe_model(CountsDiffImputer.load(arguments.path, adata=False, accelerator="cpu"))
+        with quiet():
+            values = describe_model(CountsDiffImputer.load(arguments.path, adata=False, accelerator="cpu"))
     values = {"path": arguments.path, **values}
     return Outcome(to_text(values), values)
 
@@ -318,7 +321,8 @@ def _demo(arguments: argparse.Namespace) -> Outcome:
     started = time.monotonic()
     from sccountsdiff.demo import run_demo
 
-    table = run_demo(folder, seed=arguments.seed, max_epochs=arguments.max_epochs, silent=arguments.quiet)
+    with quiet():
+        table = run_demo(folder, seed=arguments.seed, max_epochs=arguments.max_epochs, silent=arguments.quiet)
     values = {"command": "demo", "output": arguments.output, "scores": table.to_dict("index")}
     text = f"{table.round(3).to_string()}\n\nTable, figure and imputed counts are in {folder.resolve()}"
     return _finished(values, text, started)
@@ -332,8 +336,9 @@ def _load_model(arguments: argparse.Namespace) -> CountsDiffImputer:
 
     from sccountsdiff.model import CountsDiffImputer
 
-    scvi.settings.seed = arguments.seed
-    return CountsDiffImputer.load(arguments.model, adata=False, **_given(arguments, "loading"))
+    with quiet():
+        scvi.settings.seed = arguments.seed
+        return CountsDiffImputer.load(arguments.model, adata=False, **_given(arguments, "loading"))
 
 
 def _load(arguments: argparse.Namespace) -> tuple[CountsDiffImputer, AnnData | MuData]:
