@@ -198,7 +198,10 @@ def _check_quantiles(
 ) -> list[float]:
     if quantiles is None:
         return []
-    quantiles = [float(q) for q in np.ravel(quantiles)]
+    try:
+        quantiles = [float(q) for q in np.ravel(quantiles)]
+    except (TypeError, ValueError):
+        raise ValueError(f"`quantiles` must be numbers within [0, 1], not {quantiles!r}.") from None
     if quantiles and is_deterministic:
         raise ValueError(
             "`quantiles` need draws, but `n_steps=1, final='mean'` and `final='log_mean'` are expectations, the same each "
