@@ -1,3 +1,4 @@
+import copy
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +134,10 @@ class Own(MCAR):
 """
 
 
+def uses_others():
+    return json.dumps(label(np.random.default_rng(0), "x")), field(default=1), sparse.csr_matrix((1, 1))
+
+
 class TestCode:
     ORIGINAL = {"scale": 2, "shift": 1, "unused": 0, "comment": "# why"}
 
@@ -151,6 +156,20 @@ class TestCode:
         first, second = (defined(METHOD.format(**(self.ORIGINAL | more))) for more in ({}, change))
         assert (code_digest(first) != code_digest(second)) == is_other
         assert (describe(first()) != describe(second())) == is_other
+
+    def test_what_others_have_made_is_left_out(self):
+        """It has state of its own, and a version."""
+        before = code_digest(uses_others)
+        uses_others()
+        label.seen = ["something"]
+        assert code_digest(uses_others) == before
+        del label.seen
+
+    def test_use_does_not_change_it(self):
+        own = defined(METHOD.format(**self.ORIGINAL))
+        before = code_digest(own)
+        copy.deepcopy(own())
+        assert code_digest(own) == before
 
     def test_that_of_the_package_goes_by_its_version(self):
         assert code_digest(MCAR) is None and "code" not in describe(MCAR(0.25))

@@ -139,6 +139,12 @@ class TestWhatIsThere:
         model.impute(**(self.QUICK | {"n_samples": 1}))
         assert set(model.adata.layers) == {"counts", "imputed_by_hand", "imputed"}
 
+    @pytest.mark.parametrize("quantiles", [{}, "half", [None], [[0.1], "x"]])
+    def test_quantiles_that_are_no_numbers_are_refused(self, model, spy, quantiles):
+        with pytest.raises(ValueError, match="`quantiles` must be numbers within"):
+            model.impute(quantiles=quantiles, **self.QUICK)
+        assert not spy
+
     def test_seeds_that_files_cannot_hold_are_refused(self, model, spy, tmp_path):
         for seed in (2**63, 2**64, 2**200):
             with pytest.raises(ValueError, match="`seed` must be below 9223372036854775808"):

@@ -256,6 +256,26 @@ class TestReplacing:
         with pytest.raises(OSError, match=r"model\.json cannot be written: .* MiB are needed, 0 are free"):
             plain.save(tmp_path / "model")
 
+    @pytest.mark.skipif(os.name == "nt", reason="there are no such limits")
+    @pytest.mark.parametrize("largest", [100, 3_000, 14_000])
+    def test_a_full_disk(self, plain, tmp_path, largest):
+        """As far as a process can tell: no file may grow beyond some size."""
+        import resource
+
+        plain.save(tmp_path / "model", save_anndata=True)
+        before = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, hard))
+        try:
+            with pytest.raises(OSError, match=r"cannot be written: .*What was there before stays\."):
+                plain.save(tmp_path / "model", overwrite=True, save_anndata=True)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        after = {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}
+        assert before.items() <= after.items()
+        plain.save(tmp_path / "model", overwrite=True, save_anndata=True)
+        assert len(names(tmp_path / "model")) == 4
+
 
 class TestRefusals:
     def test_arguments(self, plain, tmp_path):

@@ -100,7 +100,7 @@ def code_digest(thing: Any) -> str | None:
         name, item = queue.pop(0)
         item = item.__func__ if isinstance(item, classmethod | staticmethod) else item
         item = inspect.unwrap(item) if isinstance(item, FunctionType) else item
-        if id(item) in seen:
+        if id(item) in seen or (isinstance(item, type | FunctionType) and not _is_own(item)):
             continue
         seen.add(id(item))
         if isinstance(item, property):
@@ -108,7 +108,9 @@ def code_digest(thing: Any) -> str | None:
         elif isinstance(item, type):
             own = [base for base in item.__mro__ if _is_own(base)]
             members = [(key, value) for base in own for key, value in sorted(vars(base).items())]
-            queue += [(f"{name}.{key}", value) for key, value in members if key not in _NOT_CODE]
+            # Python notes things of its own in a class, some of them only when it is used.
+            is_code = lambda key, value: not key.startswith(("__", "_abc_")) or isinstance(value, FunctionType)
+            queue += [(f"{name}.{key}", value) for key, value in members if is_code(key, value)]
         elif isinstance(item, FunctionType):
             parts.append(f"{name}:{_instructions(item.__code__)}")
             cells = [cell.cell_contents for cell in item.__closure__ or () if cell != CellType()]
@@ -117,15 +119,13 @@ def code_digest(thing: Any) -> str | None:
             queue += [(name, default) for default in item.__defaults__ or ()]
         elif isinstance(item, functools.partial):
             queue += [(name, part) for part in (item.func, *item.args, *item.keywords.values())]
-        elif isinstance(
-            item, bool | int | float | str | bytes | tuple | list | dict | np.ndarray | torch.Tensor | None
-        ):
+        elif type(item) in _CONSTANTS:
             parts.append(f"{name}={by_content(item)!r}")
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-_NOT_CODE = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__"}
-_NOT_CODE |= {"__dataclass_fields__", "__dataclass_params__", "__match_args__", "__abstractmethods__", "_abc_impl"}
+_CONSTANTS = (bool, int, float, str, bytes, tuple, list, dict, np.ndarray, torch.Tensor, type(None))
+"""What code goes by, wherever it is; objects of other types are taken for its state."""
 
 
 def _is_own(thing: Any) -> bool:

@@ -371,7 +371,10 @@ def _check_quantiles(
 ) -> list[float]:
     if quantiles is None:
         return []
-    quantiles = [float(q) for q in np.ravel(quantiles)]
+    try:
+        quantiles = [float(q) for q in np.ravel(quantiles)]
+    except (TypeError, ValueError):
+        raise ValueError(f"`quantiles` must be numbers within [0, 1], not {quantiles!r}.") from None
     if not all(0 < q < 1 if by_law else 0 <= q <= 1 for q in quantiles):
         raise ValueError("`quantiles` must be within [0, 1], and of a predicted law between 0 and 1.")
     if quantiles and not by_law and n_samples == 1:

@@ -380,8 +380,14 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
 def _write_new(folder: Path, stem: str, suffix: str, write: Callable[[Path], object]) -> dict[str, str]:
     """Write a file that was not there before; its name and its checksum."""
     path = folder / f"{stem}-{uuid4().hex[:8]}{suffix}"
-    with replacing(path) as beside:
-        write(beside)
+    try:
+        with replacing(path) as beside:
+            write(beside)
+    except (OSError, RuntimeError, SafetensorError) as error:  # each library has its own for a full disk
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OSError(
+            f"{path} cannot be written: {reason.splitlines()[0].strip()}. What was there before stays."
+        ) from None
     return {"name": path.name, "sha256": digest_of_file(path)}
 
 
