@@ -24,6 +24,7 @@ from sccountsdiff.benchmark.resources import measured
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.files import replacing
+from sccountsdiff.training import default_max_epochs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +37,12 @@ REFERENCE = "scvi"
 
 MATRIX_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu"}
 """Operations of torch that count as products of matrices."""
+
+SIZES = tuple(10**k for k in range(4, 9))
+"""Numbers of cells for which the cost is extrapolated."""
+
+ASSUMED_SPEEDUP = 50.0
+"""How many times as fast as one CPU core a GPU is taken to be; an assumption, not a measurement."""
 
 SHARE_OF_CELLS = {"transformer": 1 / 64}
 """Share of the cells that slow methods are given; times are those of a cell."""
@@ -99,7 +106,7 @@ def run_speed(
     Parameters
     ----------
     output
-        Folder for ``speed.csv``, ``speed_ratios.csv`` and ``speed.png``.
+        Folder for ``speed.csv``, ``speed_ratios.csv``, ``speed_cost.csv`` and ``speed.png``.
     n_genes, n_cells
         Size of the data.
     batch_size
@@ -187,6 +194,44 @@ def ratios(table: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
     return relative.groupby(["task", "method"])["ratio"].agg(["median", "min", "max"]).reset_index()
 
 
+def cost(
+    table: pd.DataFrame, sizes: Sequence[int] = SIZES, batch_size: int = 128, speedup: float = ASSUMED_SPEEDUP
+) -> pd.DataFrame:
+    """Hours that CountsDiff would take for more cells, at the measured time per cell and the default number of epochs.
+
+    Parameters
+    ----------
+    table
+        From :func:`run_speed`.
+    sizes
+        Numbers of cells.
+    batch_size
+        Cells in a minibatch, on which the number of epochs depends.
+    speedup
+        An assumption: how many times as fast another device is.
+
+    Returns
+    -------
+    A row for each size and task: ``hours`` as measured here, ``hours_if_faster`` on the other device.
+
+    Examples
+    --------
+    >>> times = pd.DataFrame({"method": ["countsdiff"], "task": "one_draw", "ms_per_cell": [3.6]})
+    >>> cost(times, sizes=[10**6], speedup=10).round(3).to_dict("records")
+    [{'n_cells': 1000000, 'task': 'one_draw', 'hours': 1.0, 'hours_if_faster': 0.1}]
+    """
+    times = table[(table["method"] == "countsdiff") & (table["task"] != "training")]
+    times = times.groupby("task", sort=False)["ms_per_cell"].median()
+    rows = []
+    for n in sizes:
+        for task, milliseconds in times.items():
+            epochs = default_max_epochs(n, batch_size) if task == "training_step" else 1
+            name = "training" if task == "training_step" else task
+            hours = milliseconds * n * epochs / 3.6e6
+            rows.append({"n_cells": n, "task": name, "hours": hours, "hours_if_faster": hours / speedup})
+    return pd.DataFrame(rows)
+
+
 def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
     """Share of the time of a piece of work that is spent in products of matrices.
 
@@ -239,7 +284,7 @@ def plot_speed(table: pd.DataFrame) -> Figure:
 
 def _save(table: pd.DataFrame, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, values in {"speed": table, "speed_ratios": ratios(table)}.items():
+    for name, values in {"speed": table, "speed_ratios": ratios(table), "speed_cost": cost(table)}.items():
         with replacing(folder / f"{name}.csv") as path:
             values.to_csv(path, index=False, float_format="%.4g")
     with replacing(folder / "speed.png") as path:
