@@ -47,9 +47,14 @@ class Report(Callback):
 
 
 if __name__ == "__main__":
-    strategy, folder = sys.argv[1], Path(sys.argv[2])
+    strategy, folder, *accelerator = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]
     model = make_model()
-    options = {"accelerator": "cpu", "devices": 2, "batch_size": 32, "callbacks": [Report(folder)]}
+    options = {
+        "accelerator": (accelerator or ["cpu"])[0],
+        "devices": 2,
+        "batch_size": 32,
+        "callbacks": [Report(folder)],
+    }
     model.train(strategy=strategy, **options, **SETTINGS)
     assert len(model.train_indices) == 360 and "validation_loss" in model.history
     model.save(folder / "model")  # would fail the second time

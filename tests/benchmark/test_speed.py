@@ -7,7 +7,17 @@ import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff.benchmark.speed import SUBJECTS, TASKS, matmul_share, plot_speed, ratios, run_speed, simulate_counts
+from sccountsdiff.benchmark.speed import (
+    SUBJECTS,
+    TASKS,
+    cost,
+    matmul_share,
+    plot_speed,
+    ratios,
+    run_speed,
+    simulate_counts,
+)
+from sccountsdiff.training import default_max_epochs
 
 
 @pytest.fixture
@@ -23,6 +33,15 @@ def test_ratios_are_of_times_in_the_same_repeat(times):
     assert found.loc["other"].tolist() == [3, 2, 4]
     assert found.loc["scvi"].tolist() == [1, 1, 1]
     assert ratios(times, reference="absent").empty
+
+
+def test_cost_grows_with_the_cells_and_with_the_epochs_of_training():
+    times = pd.DataFrame({"method": "countsdiff", "task": ["training_step", "one_draw"], "ms_per_cell": [1.0, 3.6]})
+    found = cost(times, sizes=[10_000, 1_000_000]).set_index(["task", "n_cells"])["hours"]
+    assert found["one_draw", 1_000_000] == pytest.approx(1.0)
+    assert found["training", 10_000] == pytest.approx(default_max_epochs(10_000, 128) * 1e4 / 3.6e6)
+    assert found["training", 1_000_000] < 100 * found["training", 10_000]  # more cells need fewer epochs
+    assert cost(times.assign(method="scvi")).empty
 
 
 def test_a_panel_for_each_task(times):
@@ -56,5 +75,10 @@ def test_everything_is_timed_and_saved(tmp_path):
     assert (table["ms_per_cell"] >= 0).all() and (table["peak_memory_mb"] > 1).all()
     steps = table["task"] == "training_step"
     assert table.loc[steps, "matmul_share"].between(0.001, 1).all() and table.loc[~steps, "matmul_share"].isna().all()
-    assert {path.name for path in tmp_path.iterdir()} == {"speed.csv", "speed_ratios.csv", "speed.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "speed.csv",
+        "speed_ratios.csv",
+        "speed_cost.csv",
+        "speed.png",
+    }
     assert len(pd.read_csv(tmp_path / "speed.csv")) == len(table)

@@ -132,6 +132,16 @@ class TestTraining:
         assert np.isfinite(losses(model)).all()
         assert model.is_trained
 
+    @pytest.mark.slow
+    def test_minibatches_read_by_another_process_are_the_same(self, simulate, train):
+        loading = [{}, {"num_workers": 1}, {"load_sparse_tensor": True}]
+        found = [
+            losses(train(simulate(40).adata, 2, batch_size=16, datasplitter_kwargs=options)) for options in loading[:2]
+        ]
+        found.append(losses(train(simulate(40).adata, 2, batch_size=16, **loading[2])))
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
+
     def test_lowers_the_validation_loss_of_the_untrained_network(self, trained, simulate, train):
         adata = simulate(360).adata
         CountsDiffImputer.setup_anndata(

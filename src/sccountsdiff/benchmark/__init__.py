@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         pl,
         preprocessing,
         simulated,
+        speed,
         sweeps,
         tables,
         tuning,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from sccountsdiff.benchmark.tuning import tune
 
 _MODULES = ["baselines", "datasets", "downstream", "images", "metrics", "missingness"]
-_MODULES += ["outcomes", "paper", "pl", "preprocessing", "simulated", "sweeps", "tables", "tuning"]
+_MODULES += ["outcomes", "paper", "pl", "preprocessing", "simulated", "speed", "sweeps", "tables", "tuning"]
 _MODULE_OF = {"list_methods": "baselines", "list_metrics": "metrics", "report": "reporting", "run": "runner"}
 _MODULE_OF["tune"] = "tuning"
 

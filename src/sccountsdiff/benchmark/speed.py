@@ -24,6 +24,7 @@ from sccountsdiff.benchmark.resources import measured
 from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.files import replacing
+from sccountsdiff.training import default_max_epochs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,12 @@ REFERENCE = "scvi"
 MATRIX_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu"}
 """Operations of torch that count as products of matrices."""
 
+SIZES = tuple(10**k for k in range(4, 9))
+"""Numbers of cells for which the cost is extrapolated."""
+
+ASSUMED_SPEEDUP = 50.0
+"""How many times as fast as one CPU core a GPU is taken to be; an assumption, not a measurement."""
+
 SHARE_OF_CELLS = {"transformer": 1 / 64}
 """Share of the cells that slow methods are given; times are those of a cell."""
 
@@ -44,6 +51,17 @@ SHARE_OF_CELLS = {"transformer": 1 / 64}
 @dataclass
 class Subject:
     """A method under the clock: what it does for each task, and for how many cells.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    n_cells
+        Cells that it is given.
+    work
+        What to do for each of the tasks that it has.
+    batch_cells
+        Cells of a training step.
 
     Examples
     --------
@@ -66,6 +84,10 @@ def simulate_counts(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
         Size.
     seed
         Seed.
+
+    Returns
+    -------
+    The counts.
 
     Examples
     --------
@@ -99,7 +121,7 @@ def run_speed(
     Parameters
     ----------
     output
-        Folder for ``speed.csv``, ``speed_ratios.csv`` and ``speed.png``.
+        Folder for ``speed.csv``, ``speed_ratios.csv``, ``speed_cost.csv`` and ``speed.png``.
     n_genes, n_cells
         Size of the data.
     batch_size
@@ -145,7 +167,8 @@ def run_speed(
             for subject, task in jobs:
                 n = subject.batch_cells if task == "training_step" else subject.n_cells
                 with measured() as usage:
-                    seconds = subject.work[task]()
+                    result = subject.work[task]()
+                seconds = result if task == "training" else usage.seconds
                 rows.append(
                     {
                         "method": subject.name,
@@ -153,7 +176,7 @@ def run_speed(
                         "repeat": repeat,
                         "n_genes": n_genes,
                         "n_cells": n,
-                        "ms_per_cell": 1e3 * (usage.seconds if seconds is None else seconds) / n,
+                        "ms_per_cell": 1e3 * seconds / n,
                         "peak_memory_mb": usage.peak_memory_mb,
                     }
                 )
@@ -174,6 +197,10 @@ def ratios(table: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
     reference
         Method to compare with.
 
+    Returns
+    -------
+    A row for each task and method; none without the reference.
+
     Examples
     --------
     >>> times = pd.DataFrame({"method": ["a", "b"], "task": "one_draw", "repeat": 0, "ms_per_cell": [6.0, 2.0]})
@@ -187,6 +214,44 @@ def ratios(table: pd.DataFrame, reference: str = REFERENCE) -> pd.DataFrame:
     return relative.groupby(["task", "method"])["ratio"].agg(["median", "min", "max"]).reset_index()
 
 
+def cost(
+    table: pd.DataFrame, sizes: Sequence[int] = SIZES, batch_size: int = 128, speedup: float = ASSUMED_SPEEDUP
+) -> pd.DataFrame:
+    """Hours that CountsDiff would take for more cells, at the measured time per cell and the default number of epochs.
+
+    Parameters
+    ----------
+    table
+        From :func:`run_speed`.
+    sizes
+        Numbers of cells.
+    batch_size
+        Cells in a minibatch, on which the number of epochs depends.
+    speedup
+        An assumption: how many times as fast another device is.
+
+    Returns
+    -------
+    A row for each size and task: ``hours`` as measured here, ``hours_if_faster`` on the other device.
+
+    Examples
+    --------
+    >>> times = pd.DataFrame({"method": ["countsdiff"], "task": "one_draw", "ms_per_cell": [3.6]})
+    >>> cost(times, sizes=[10**6], speedup=10).round(3).to_dict("records")
+    [{'n_cells': 1000000, 'task': 'one_draw', 'hours': 1.0, 'hours_if_faster': 0.1}]
+    """
+    times = table[(table["method"] == "countsdiff") & (table["task"] != "training")]
+    times = times.groupby("task", sort=False)["ms_per_cell"].median()
+    rows = []
+    for n in sizes:
+        for task, milliseconds in times.items():
+            epochs = default_max_epochs(n, batch_size) if task == "training_step" else 1
+            name = "training" if task == "training_step" else task
+            hours = milliseconds * n * epochs / 3.6e6
+            rows.append({"n_cells": n, "task": name, "hours": hours, "hours_if_faster": hours / speedup})
+    return pd.DataFrame(rows)
+
+
 def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
     """Share of the time of a piece of work that is spent in products of matrices.
 
@@ -196,6 +261,10 @@ def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
         The work.
     n_steps
         Times that it is done.
+
+    Returns
+    -------
+    The share, from 0 to 1.
 
     Examples
     --------
@@ -222,6 +291,16 @@ def plot_speed(table: pd.DataFrame) -> Figure:
     ----------
     table
         From :func:`run_speed`.
+
+    Returns
+    -------
+    The figure; bars are medians, lines go from the smallest to the largest.
+
+    Examples
+    --------
+    >>> times = pd.DataFrame({"method": ["a", "b"], "task": "one_draw", "ms_per_cell": [6.0, 2.0]})
+    >>> len(plot_speed(times).axes)
+    1
     """
     from matplotlib.figure import Figure
 
@@ -239,7 +318,7 @@ def plot_speed(table: pd.DataFrame) -> Figure:
 
 def _save(table: pd.DataFrame, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, values in {"speed": table, "speed_ratios": ratios(table)}.items():
+    for name, values in {"speed": table, "speed_ratios": ratios(table), "speed_cost": cost(table)}.items():
         with replacing(folder / f"{name}.csv") as path:
             values.to_csv(path, index=False, float_format="%.4g")
     with replacing(folder / "speed.png") as path:

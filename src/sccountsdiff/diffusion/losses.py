@@ -11,8 +11,8 @@ from sccountsdiff.diffusion.prediction import MISSING, HurdlePrediction, Mixture
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
 
-PIECE = 2**15
-"""Entries that are computed at a time on a CPU: some twenty numbers for each fit into the cache of a core."""
+PIECE = 2**16
+"""Entries that are computed at a time on a CPU: what is computed for each then stays in the cache of a core."""
 
 
 def count_loss(y: Tensor, log_y_hat: Tensor) -> Tensor:

@@ -19,6 +19,15 @@ def indicators(status: Tensor) -> tuple[Tensor, Tensor]:
 
     By arithmetic on the values of :data:`OBSERVED`, :data:`NOISED` and :data:`MISSING`, which takes less time than comparing.
 
+    Parameters
+    ----------
+    status
+        Status of each entry.
+
+    Returns
+    -------
+    Two tensors in the shape of the status.
+
     Examples
     --------
     >>> import torch

@@ -85,5 +85,7 @@ class MLP(Backbone):
         h = F.linear(channels.flatten(1), self.encoder.weight) * self.dropout.scale + self.encoder.bias + condition
         for block in self.blocks:
             h = block(h, condition)
-        outputs = self.decoder(self.norm(h))  # (cells, outputs * genes)
-        return outputs.unflatten(1, (self.n_outputs, -1)).transpose(0, 1)
+        # One product for each output: one for all of them at once would have to be copied into this order.
+        weight = self.decoder.weight.unflatten(0, (self.n_outputs, -1)).mT
+        bias = self.decoder.bias.unflatten(0, (self.n_outputs, 1, -1))
+        return torch.baddbmm(bias, self.norm(h).expand(self.n_outputs, -1, -1), weight)
