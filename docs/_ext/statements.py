@@ -558,13 +558,13 @@ def nearest_leaves_only_zeros() -> bool:
 
 def _paper_model(metric: str, n_samples: int = 1) -> pd.Series:
     """Of each model that was trained to convergence on a small problem."""
-    return select("paper_model", metric=metric, n_samples=n_samples).set_index("model")["value"]
+    return select("paper_model", genes="common", metric=metric, n_samples=n_samples).set_index("model")["value"]
 
 
 @claim
 def paper_model_converged() -> bool:
     """The validation loss falls by less than 2 % of its whole fall in the last tenth of the epochs, for each model."""
-    for _, part in read("paper_model_losses").groupby("model"):
+    for _, part in read("paper_model_losses").groupby(["genes", "model"]):
         loss, tenth = part["validation_loss"], len(part) // 10
         fall = loss.iloc[0] - loss.min()
         if loss.iloc[-2 * tenth : -tenth].min() - loss.iloc[-tenth:].min() > 0.02 * fall:
@@ -602,5 +602,5 @@ def steps_with_little_lost(schedule: str) -> str:
 @value
 def paper_model_residue(column: str) -> str:
     """Mean count that is still to come where a thousandth is lost at most, as the paper's model says or in truth."""
-    rows = select("paper_model_last_steps", model="CountsDiff, the paper's")
+    rows = select("paper_model_last_steps", genes="common", model="CountsDiff, the paper's")
     return f"{rows.loc[rows['lost'] < 1e-3, column].max():.4f}"
