@@ -45,11 +45,14 @@ def scores() -> str | None:
     if not path.exists():
         return None
     table = pd.read_csv(path)
-    lines = ["| model | draws | parameters | " + " | ".join(METRICS.values()) + " |", "|---" * (len(METRICS) + 3) + "|"]
-    for (model, n), rows in table.groupby(["model", "n_samples"], sort=False):
+    lines = [
+        "| genes | model | draws | parameters | " + " | ".join(METRICS.values()) + " |",
+        "|---" * (len(METRICS) + 4) + "|",
+    ]
+    for (genes, model, n), rows in table.groupby(["genes", "model", "n_samples"], sort=False):
         values = rows.set_index("metric")["value"]
         cells = [f"{values[metric]:.3f}" for metric in METRICS]
-        lines.append(f"| {model} | {n} | {rows['n_parameters'].iloc[0]:,} | " + " | ".join(cells) + " |")
+        lines.append(f"| {genes} | {model} | {n} | {rows['n_parameters'].iloc[0]:,} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
@@ -59,14 +62,15 @@ def save_figure(path: Path) -> None:
     left, right = figure.subplots(1, 2)
     if (RESULTS / "paper_model_losses.csv").exists():
         losses = pd.read_csv(RESULTS / "paper_model_losses.csv")
-        losses = losses[losses["model"].str.startswith("CountsDiff, the") | losses["model"].eq("ReMDM")]
-        for model, part in losses.groupby("model", sort=False):
-            left.plot(part["epoch"] + 1, part["validation_loss"] / part["validation_loss"].iloc[-1], label=model)
+        losses = losses[losses["model"].isin([PAPER_S, "ReMDM"])]
+        for (genes, model), part in losses.groupby(["genes", "model"], sort=False):
+            fall = part["validation_loss"] - part["validation_loss"].min()
+            left.plot(part["epoch"] + 1, fall / fall.iloc[0], label=f"{model} ({genes})")
         coming = pd.read_csv(RESULTS / "paper_model_last_steps.csv")
-        for model, part in coming.groupby("model", sort=False):
+        for model, part in coming[coming["genes"] == "common"].groupby("model", sort=False):
             right.plot(part["lost"], part["predicted"], label=model)
         right.plot(part["lost"], part["expected"], "k:", label="truth")
-    left.set(xlabel="epoch", ylabel="validation loss / last one", ylim=(0.98, 1.3))
+    left.set(xlabel="epoch", ylabel="share of the fall of the loss still to come")
     right.set(xlabel="share of counts lost", ylabel="mean count still to come", xscale="log", yscale="log")
     for ax in (left, right):
         if ax.lines:

@@ -192,8 +192,9 @@ class Blackout(CountsDiffPaper):
     Differs from the original, which generates images with a U-Net: imputes counts by RePaint, with the network and the
     sampling of :class:`CountsDiffPaper`, that is 19 of the 1,000 steps and random rounding where the original draws Poisson
     numbers. Eq. 6 gives the last steps almost no weight on this schedule, and the softplus head does not vanish by itself:
-    a network on which they are not learnt in passing adds counts there that nothing has taught it (:doc:`/simulated`).
-    With ``head="poisson"`` it cannot.
+    a network on which they are not learnt in passing adds counts there that nothing has taught it (:doc:`/simulated`,
+    :doc:`/reproducing`). With ``head="poisson"`` it cannot; the weight of the likelihood
+    (:func:`~sccountsdiff.diffusion.nll_weight`) teaches it.
 
     Examples
     --------

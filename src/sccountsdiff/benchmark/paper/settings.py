@@ -157,7 +157,8 @@ PUBLISHED: dict[str, Published] = {
         _gain,
         ("10,000 steps", "128", "0.001"),
         _COUNTS_AND_MASK,
-        "fitted to training cells with entries hidden at random, not to the test cells; " + _LOG.format("counts"),
+        "whole epochs, so more steps; fitted to training cells with entries hidden at random, not to the test cells; "
+        + _LOG.format("counts"),
     ),
     "HI-VAE (Poisson)": Published(
         _hivae(1),
