@@ -47,7 +47,7 @@ class TestPrepare:
     def test_filled_in_are_the_absent_genes_alone(self, trained, few, dense):
         prepare(few, trained)  # in place
         assert few.n_vars == N_GENES
-        filled, counts = dense(trained.impute(few, **QUICK)), few.X.toarray()
+        filled, counts = dense(trained.impute(few, what="missing", **QUICK)), few.X.toarray()
         np.testing.assert_array_equal(filled[~np.isnan(counts)], counts[~np.isnan(counts)])
         assert np.isfinite(filled).all()
 

@@ -164,7 +164,7 @@ class TestErrors:
 
     def test_draws_that_cannot_be_shared(self, trained):
         with pytest.raises(ValueError, match="`n_samples=5` draws cannot take 3 values in turn"):
-            trained.impute(transform_covariates={"cell_type": ["B", "NK", "T"]})
+            trained.impute(n_samples=5, final="sample", transform_covariates={"cell_type": ["B", "NK", "T"]})
 
     def test_nothing_asked_for_is_nothing_replaced(self, plain):
         assert read_transforms(plain, None) == read_transforms(plain, {}) == [KEEP]

@@ -74,9 +74,9 @@ def test_without_covariates():
 
 
 def test_frozen_categories_say_the_same_and_are_not_trained(conditioning):
-    free = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    free = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), NONE)
     conditioning.freeze_known((2, 2))  # of 3, and of 2
-    tokens = conditioning(T, DEPTH, CATEGORIES, CONTINUOUS, NONE)
+    tokens = conditioning(T, DEPTH, conditioning.covariates(CATEGORIES, CONTINUOUS), NONE)
     assert torch.equal(tokens, free)
     tokens.sum().backward()
     first, second = conditioning.categorical

@@ -164,7 +164,7 @@ class CountsDenoiser(nn.Module):
             step; others may change.
         """
         factors = None
-        if self.factors is not None and x is not None and status is not None:
+        if self.factors is not None and self.group_depth is None and x is not None and status is not None:
             factors = self.factors.equations(x, status == OBSERVED)
         return CellContext(self.conditioning.covariates(categories, continuous), factors)
 
@@ -196,9 +196,7 @@ class CountsDenoiser(nn.Module):
         observed, noised = indicators(status)
         with full_precision:
             offset, depth = self._depth(x, observed, noised, p, kept)
-            factors = None
-            if self.factors is not None:
-                factors = self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
+            factors = self._posterior(x, observed, offset, context)
         values = torch.log1p(x * torch.exp(-offset))
         channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
         for channel, flags in enumerate((noised, observed)):
@@ -214,6 +212,15 @@ class CountsDenoiser(nn.Module):
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
         return prediction
+
+    def _posterior(self, x: Tensor, observed: Tensor, offset: Tensor, context: CellContext) -> Tensor | None:
+        """What the observed entries say about the factors; ``None`` if there are none."""
+        if self.factors is None:
+            return None
+        if self.group_depth is None:
+            return self.factors.solve(context.factors or self.factors.equations(x, observed), offset)
+        # Of genes with depths of their own, no single number scales the equations: counts are scaled beforehand.
+        return self.factors.solve(self.factors.equations(x * torch.exp(-offset), observed), torch.zeros_like(x[:, :1]))
 
     def _check_outputs(self, outputs: Tensor, shape: torch.Size) -> None:
         """Refuse what would broadcast to a wrong prediction, or fail further down with another message."""
