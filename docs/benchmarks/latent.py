@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 import torch
-from sccountsdiff.benchmark.seeding import global_seed
+from sccountsdiff.seeding import global_seed
 from sklearn.metrics import silhouette_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors

@@ -141,7 +141,7 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
     folder = target.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist.")
-    if target.is_dir():
+    if target.is_dir() and target.suffix != ".zarr":  # which is a folder
         raise IsADirectoryError(f"{path} cannot be written: it is a folder.")
     probe = folder / f".{target.name}.{os.getpid()}.probe"
     try:

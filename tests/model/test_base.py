@@ -66,10 +66,10 @@ class TestSummary:
 
 
 def test_a_gene_of_the_model_s_own_data_may_be_hidden_and_filled_in(model, dense):
-    """Data that was changed as a whole is treated like any other: what is missing now is filled in."""
+    """Data that was changed as a whole is treated like any other: what is missing now can be filled in."""
     counts = model.adata.X.toarray()
     model.adata.X = np.where(np.arange(20) == 3, np.nan, counts)
-    filled = dense(model.impute(n_samples=1, n_steps=2, silent=True, key_added=None))
+    filled = dense(model.impute(what="missing", n_samples=1, n_steps=2, silent=True, key_added=None))
     assert np.isfinite(filled).all()
     np.testing.assert_array_equal(np.delete(filled, 3, axis=1), np.delete(counts, 3, axis=1))
 
@@ -116,12 +116,12 @@ class TestGenes:
 
     def test_absent_ones_do_not_change_what_is_filled_in(self, trained, query, spy, dense):
         few = query[:, 3:].copy()
-        filled = dense(trained.impute(few, **QUICK))  # no count is marked as missing: the zeros
+        filled = dense(trained.impute(few, **QUICK))  # the zeros
         counts = few.X.toarray()
         np.testing.assert_array_equal(filled[counts > 0], counts[counts > 0])
         assert all((status[:, :3] == 0).all() for status in spy)  # drawn along, never shown as missing
         few.X = np.where(np.arange(17) == 5, np.nan, counts)
-        filled = trained.impute(few, **QUICK)
+        filled = trained.impute(few, what="missing", **QUICK)
         np.testing.assert_array_equal(np.delete(filled, 5, 1), np.delete(counts, 5, 1))
         assert np.isfinite(filled).all()
 
@@ -183,9 +183,7 @@ class TestCategories:
 
     def test_unseen_ones_stay_null_under_guidance(self, trained, strange, sites, dense):
         mean = {"n_steps": 1, "final": "mean", "sites": sites, "silent": True, "key_added": None}
-        guided, null = (
-            dense(trained.impute(strange, unseen_to_null=True, guidance=g, **mean))[16:32] for g in (3, 0)
-        )
+        guided, null = (dense(trained.impute(strange, unseen_to_null=True, guidance=g, **mean))[16:32] for g in (3, 0))
         np.testing.assert_allclose(guided, null, rtol=1e-4)
 
     def test_fewer_categories_and_other_codes(self, trained, query, sites, expected, dense):
@@ -242,7 +240,7 @@ def test_a_layer_that_queries_lack_is_named(simulate, train, query):
         model.impute(query, layer="imputed")
 
 
-def _array(result, dense):
+def _array(result):
     return result.todense() if hasattr(result, "todense") else result
 
 

@@ -21,9 +21,9 @@ from sccountsdiff import CountsDiffImputer
 from sccountsdiff.benchmark.baselines import get_baseline
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.resources import measured
-from sccountsdiff.benchmark.seeding import global_seed
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.files import replacing
+from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import default_max_epochs
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def check_covariates(
 def _check_kind(column: pd.Series, name: str) -> None:
     """Refuse categories that are neither text nor numbers: dates, intervals and the like change on the way through files."""
     is_categorical = isinstance(column.dtype, pd.CategoricalDtype)
-    categories = column.cat.categories if is_categorical else pd.Index(column.unique())
+    categories = column.cat.categories if is_categorical else pd.Index(column.dropna().unique())
     for value in categories:
         if not isinstance(value, str | bool | Real | np.bool_):
             raise ValueError(

@@ -297,7 +297,7 @@ def _check_modalities(model: str, mdata: MuData, names: Sequence[str], layer: La
             continue  # an error unless the model knows its features
         try:
             _check_layer_names({"layer": layers[name], "mask_layer": mask_layers[name]})
-            open_counts(mdata.mod[name], layers[name], mask_layers[name], f"{model}.setup_mudata").check()
+            open_counts(mdata.mod[name], layers[name], mask_layers[name], f"{model}.setup_mudata", "layer").check()
         except (KeyError, TypeError, ValueError) as error:
             raise type(error)(f"Modality {name!r}: {error.args[0]}") from None
 
