@@ -224,7 +224,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 def _train(arguments: argparse.Namespace) -> Outcome:
     io.check_free(arguments.model, overwrite=arguments.overwrite)
-    check_can_write(arguments.model)
+    check_can_write(Path(arguments.model) / "model.json" if Path(arguments.model).is_dir() else arguments.model)
     started = time.monotonic()
     data = io.read(arguments.data)
 

@@ -11,9 +11,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 """Part of the names of files that are being written, which may be on a disk that several machines share."""

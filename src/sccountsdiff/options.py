@@ -58,7 +58,7 @@ def arguments_of(module: str, function: str) -> list[Argument]:
     --------
     >>> depth = next(a for a in arguments_of("sccountsdiff.model", "denoise") if a.name == "depth")
     >>> depth.annotation, depth.default, depth.doc
-    ('float', 2.0, "Depth in units of the cell's own; above 1.")
+    ('float | None', None, "Depth in units of the cell's own; above 1. Default: 2, unless ``target_sum`` is given.")
     """
     owner, _, name = function.rpartition(".")
     tree, scope, found = next(
@@ -158,7 +158,7 @@ def add_options(
     --------
     >>> parser = argparse.ArgumentParser()
     >>> add_options(parser, arguments_of("sccountsdiff.model", "denoise"), leave_out=["silent"])
-    ['depth', 'final', 'unseen', 'guidance', 'unseen_to_null', 'batch_size']
+    ['depth', 'target_sum', 'final', 'unseen', 'guidance', 'layer', 'transform_covariates', 'unseen_to_null', 'batch_size']
     >>> parser.parse_args(["--depth", "3", "--unseen"])
     Namespace(depth=3.0, unseen=True)
     """

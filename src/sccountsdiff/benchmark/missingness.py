@@ -143,7 +143,7 @@ def get_missingness(name: str) -> Callable[..., Missingness | Molecules]:
     Examples
     --------
     >>> get_missingness("mnar_low")(rate=0.25)
-    MNARLow(rate=0.25, slack=0.1)
+    MNARLow(rate=0.25, slack=0.1, window=None)
     """
     return MISSINGNESS.get(name)
 

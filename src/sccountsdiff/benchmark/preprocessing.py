@@ -181,7 +181,18 @@ def _cv(counts: sparse.csr_matrix) -> np.ndarray:
 
 
 def coefficient_of_variation(mean: np.ndarray, mean_square: np.ndarray) -> np.ndarray:
-    """Standard deviation over mean of each gene, from the means of its counts and of their squares; -1 without counts.
+    """Standard deviation over mean of each gene, from the means of its counts and of their squares.
+
+    Parameters
+    ----------
+    mean
+        Mean count of each gene.
+    mean_square
+        Mean of its squared counts.
+
+    Returns
+    -------
+    A number for each gene, -1 for those without counts.
 
     Examples
     --------

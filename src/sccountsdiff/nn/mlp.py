@@ -33,6 +33,33 @@ class AdaptiveBlock(nn.Module):
         return h + gate * self.mlp(self.norm(h) * (1 + scale) + shift)
 
 
+class Decoder(nn.Linear):
+    """From hidden units to several numbers for each gene, which are 0 until it is trained.
+
+    Parameters
+    ----------
+    n_hidden
+        Hidden width.
+    n_genes
+        Number of genes.
+    n_outputs
+        Numbers for each gene.
+    """
+
+    def __init__(self, n_hidden: int, n_genes: int, n_outputs: int):
+        super().__init__(n_hidden, n_outputs * n_genes)
+        self.n_outputs = n_outputs
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(cells, n_hidden) to (n_outputs, cells, genes)."""
+        # One product for each output: one for all of them at once would have to be copied into this order.
+        weight = self.weight.unflatten(0, (self.n_outputs, -1)).mT
+        bias = self.bias.unflatten(0, (self.n_outputs, 1, -1))
+        return torch.baddbmm(bias, h.expand(self.n_outputs, -1, -1), weight)
+
+
 @register_backbone("mlp")
 class MLP(Backbone):
     """Residual MLP with adaptive layer norm.
@@ -71,9 +98,7 @@ class MLP(Backbone):
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(n_hidden, n_hidden), nn.SiLU())
         self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout_rate) for _ in range(n_layers))
         self.norm = nn.LayerNorm(n_hidden)
-        self.decoder = nn.Linear(n_hidden, n_outputs * n_genes)
-        nn.init.zeros_(self.decoder.weight)
-        nn.init.zeros_(self.decoder.bias)
+        self.decoder = Decoder(n_hidden, n_genes, n_outputs)
 
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """See :meth:`Backbone.forward`."""
@@ -85,7 +110,4 @@ class MLP(Backbone):
         h = F.linear(channels.flatten(1), self.encoder.weight) * self.dropout.scale + self.encoder.bias + condition
         for block in self.blocks:
             h = block(h, condition)
-        # One product for each output: one for all of them at once would have to be copied into this order.
-        weight = self.decoder.weight.unflatten(0, (self.n_outputs, -1)).mT
-        bias = self.decoder.bias.unflatten(0, (self.n_outputs, 1, -1))
-        return torch.baddbmm(bias, self.norm(h).expand(self.n_outputs, -1, -1), weight)
+        return self.decoder(self.norm(h))
