@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 import torch
-from sccountsdiff.seeding import global_seed
 from sklearn.metrics import silhouette_score
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
@@ -28,6 +27,7 @@ from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.scvi_training import fit_scvi
 from sccountsdiff.data.reading import dense
 from sccountsdiff.files import replacing
+from sccountsdiff.seeding import global_seed
 
 DATASETS = {
     "pbmc3k": ("pbmc3k.h5ad", None),
