@@ -214,13 +214,14 @@ def averaging(folder: Path = RESULTS) -> str | None:
     relative = (table / table.xs(first, level="answer")).groupby(["answer", "data"], sort=False).mean()
     datasets = relative.index.unique("data")
     headings = [f"RMSE, {NAMES.get(name, name)}" for name in datasets]
-    lines = ["| answer | " + " | ".join([*headings, "time"]) + " |", "|---" * (len(headings) + 2) + "|"]
+    n_seeds = table.index.unique("seed").size
+    first = f"answer ({n_seeds} {'seed' if n_seeds == 1 else 'seeds'})"
+    lines = [f"| {first} | " + " | ".join([*headings, "time"]) + " |", "|---" * (len(headings) + 2) + "|"]
     for answer in relative.index.unique("answer"):
         cells = [f"{relative.loc[(answer, name), 'rmse']:.3f}" for name in datasets]
         cells.append(f"{relative.loc[answer, 'cpu_seconds'].mean():.0f} x")
         lines.append(f"| {answer} | " + " | ".join(cells) + " |")
-    n_seeds = table.index.unique("seed").size
-    return "\n".join([*lines, "", f"*Means over {n_seeds} seeds.*" if n_seeds > 1 else "*One seed.*", ""])
+    return "\n".join([*lines, ""])
 
 
 def analyses(folder: Path = RESULTS) -> str | None:

@@ -93,6 +93,7 @@ def write_table(path: str | Path, table: pd.DataFrame, **options: Any) -> None:
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
+    >>> import pandas as pd
     >>> with TemporaryDirectory() as folder:
     ...     write_table(Path(folder, "table.csv"), pd.DataFrame({"a": [1], "b": [2]}))
     ...     Path(folder, "table.csv").read_text().split()

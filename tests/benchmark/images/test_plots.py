@@ -24,7 +24,7 @@ def test_grid_puts_every_image_in_its_place(tmp_path):
 def test_curves_are_drawn_of_columns_that_all_trainings_have(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        Figure, "savefig", lambda self, path, **kwargs: drawn.append([a.get_title() for a in self.axes])
+        Figure, "savefig", lambda self, path, **kwargs: path.touch() or drawn.append([a.get_title() for a in self.axes])
     )
     table = pd.DataFrame({"step": [0, 5], "train_loss": [2.0, 1.0], "train_loss_sd": 0.1, "heldout_loss": [2.0, 1.5]})
     plot_histories({"cosine": table, "fisher": table.assign(frechet=1.0)}, tmp_path / "curves.png")

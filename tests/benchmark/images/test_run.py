@@ -200,7 +200,7 @@ def test_a_dry_run_of_the_command_prints_the_plan_and_starts_nothing(tmp_path, c
     assert main(["benchmark", "images", *output]) == 0
     recipe = ["--recipe", "cifar10_attrition", "--data", str(small_files["cifar10"]), "--precision", "bf16-mixed"]
     assert main(["benchmark", "images", *recipe, *output]) == 0
-    text = capsys.readouterr().out
+    text = "".join(capsys.readouterr())
     assert "58.69 M" in text and "hours, 1 x A100" in text and "24 to train on and 12 held out" in text
     assert not (tmp_path / "out").exists()
 

@@ -10,6 +10,7 @@ import torch
 
 from sccountsdiff.benchmark.images import ImageDiffusion, train
 from sccountsdiff.benchmark.images.training import History, Saver, StepBatches, local_devices, own_device, read_history
+from sccountsdiff.training import TrainingDiverged
 
 
 def assert_same_weights(one, other):
@@ -122,7 +123,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_last_checkpoint(
 ):
     with monkeypatch.context() as patch:
         break_loss_at(patch, step=5)
-        with pytest.raises(ValueError, match="loss of step 5 is nan"):
+        with pytest.raises(TrainingDiverged, match="diverged in step 5 of epoch 0: the loss is nan"):
             train(tiny_config, digits, tmp_path, n_heldout=32)
     kept = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert kept["global_step"] == 4
