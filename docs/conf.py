@@ -53,6 +53,9 @@ intersphinx_mapping = {
 nitpicky = True
 _external = "anndata|collections|h5py|lightning|logging|matplotlib|mudata|numpy|pandas|pathlib|scanpy|scipy|scvi|sparse|torch|typing"
 nitpick_ignore_regex = [("py:.*", rf"({_external})(\..*)?"), ("py:data", "Ellipsis")]
+# What is no type but looks like one: numbers of default values, and types of files that are not on the page.
+nitpick_ignore_regex += [("py:class", r"[0-9.]+\}+\)*|Tensor|Standard deviation|.*torch_training\.Network")]
+nitpick_ignore_regex += [("py:data", "OBSERVED|NOISED|TASKS")]
 
 autosummary_generate = True
 autosummary.WELL_KNOWN_ABBREVIATIONS += ("Alg.", "App.", "Eq.", "Prop.", "Sec.")  # they end no sentence

@@ -166,14 +166,9 @@ def _principal_components(residuals: Tensor, n_factors: int, seed: int, n_more: 
 class FactorEquations(NamedTuple):
     """What the observed entries of cells say about their factors, before the depth of the cells is known.
 
-    Attributes
-    ----------
-    values
-        Square roots of the observed counts, projected on the loadings (cells, factors).
-    centre
-        Means of the genes in which they were observed, projected alike (cells, factors).
-    root
-        Cholesky factors of the precisions (cells, factors, factors).
+    ``values`` are the square roots of the observed counts, projected on the loadings, and ``centre`` the means of the genes
+    in which they were observed, projected alike (both cells, factors); ``root`` has the Cholesky factors of the precisions
+    (cells, factors, factors).
 
     Examples
     --------

@@ -21,7 +21,7 @@ DOUBLE_UP_TO = 4096
 
 
 def mmd_of_resamples(truth: np.ndarray, imputed: np.ndarray, *, numbers: np.ndarray, **options: Any) -> np.ndarray:
-    """:func:`mmd` of several resamples of the cells at the cost of one: kernels are computed once.
+    """``mmd`` of several resamples of the cells at the cost of one: kernels are computed once.
 
     The kernels are those of all cells, for every resample.
 
@@ -32,7 +32,7 @@ def mmd_of_resamples(truth: np.ndarray, imputed: np.ndarray, *, numbers: np.ndar
     numbers
         How many times each cell is in each resample, (resamples, cells).
     **options
-        ``scales`` and ``seed`` of :func:`mmd`.
+        ``scales`` and ``seed`` of ``mmd``.
 
     Returns
     -------

@@ -175,7 +175,7 @@ class Recipe(ABC):
         scale, rows
             As when the recipe is called.
         **options
-            ``speed`` of :func:`~sccountsdiff.benchmark.paper.estimates.estimates`.
+            ``speed`` of ``paper.estimates.estimates``.
 
         Returns
         -------
