@@ -66,6 +66,17 @@ def test_an_interrupted_call_goes_on_to_the_same_file(trained, query, sites, den
     np.testing.assert_array_equal(dense(READ[suffix](path).layers["imputed"]), dense(query.layers["imputed"]))
 
 
+def test_without_a_seed_it_can_go_on_too(trained, query, sites, tmp_path):
+    path = tmp_path / "result.h5ad"
+    for _ in range(2):  # the second time from nothing, to the same draws
+        trained.impute(query, out=path, sites=sites, n_samples=1, n_steps=2, silent=True)
+        first = ad.read_h5ad(path)
+        path.unlink()
+    trained.impute(query, out=path, sites=sites, n_samples=1, n_steps=2, silent=True, seed=0)
+    assert first.uns["sccountsdiff"]["imputed"]["seed"] == 0
+    assert (first.layers["imputed"] != ad.read_h5ad(path).layers["imputed"]).nnz == 0
+
+
 def test_other_work_starts_anew(tmp_path):
     path = tmp_path / "result.h5ad"
     BlockFolder(path, {"seed": 0}).save(0, {"imputed": np.ones((2, 2))})

@@ -113,7 +113,7 @@ class ImputeMixin(CountsDiffBase):
         out
             Write the layers to this file, ``.h5ad`` or ``.zarr``, with ``obs`` and ``var`` and without the counts, instead
             of to ``adata``: block by block, so that they need not fit in memory. A call that was interrupted goes on where
-            it stopped if it is made again with the same ``seed``. The file is there when it is complete.
+            it stopped if it is made again. The file is there when it is complete.
         layer
             Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
         transform_covariates
@@ -131,7 +131,8 @@ class ImputeMixin(CountsDiffBase):
             Cells at a time; default: ``scvi.settings.batch_size``. Draws depend on it: same ``seed``, ``batch_size``
             and cells, same integers.
         seed
-            Seed; default: drawn from torch's global generator, and noted in ``adata.uns``.
+            Seed; default: drawn from torch's global generator, and noted in ``adata.uns``. With ``out`` it is 0, as a call
+            that is made again could not go on with other numbers.
         silent
             Show no progress bar.
         on_move
@@ -150,9 +151,9 @@ class ImputeMixin(CountsDiffBase):
         ``"mask_layer"`` if there is one), all at the end. With ``indices`` nothing is written.
 
         Of a MuData with counts in several modalities, columns of the result (and of ``sites``) are the features of all
-        modalities, as in :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if there are cells
-        that a modality does not have, the part of all cells goes to ``mdata.obsm`` too, as ``"imputed_prot"``,
-        ``"imputed_sd_prot"`` and so on, with columns as in ``var_names`` of the modality.
+        modalities, as in :attr:`gene_names`, and rows all cells. Each modality's own layers and ``uns`` receive its part; if
+        there are cells that a modality does not have, the part of all cells goes to ``mdata.obsm`` too, as
+        ``"imputed_prot"``, ``"imputed_sd_prot"`` and so on, with columns as in ``var_names`` of the modality.
 
         Examples
         --------
@@ -198,7 +199,7 @@ class ImputeMixin(CountsDiffBase):
             layers = {"": layers[""]} if return_mean else {}
         elif out is None:
             results.check_can_write(data, key, list(layers))
-        batch_size, seed = choose_batch_size(batch_size), choose_seed(seed)
+        batch_size, seed = choose_batch_size(batch_size), choose_seed(0 if seed is None and out is not None else seed)
         note = settings.describe() | {"what": target, "n_samples": n_noted, "n_folds": n_folds, "seed": seed}
         note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
         note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
