@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 import sccountsdiff
-import sccountsdiff.model.countsdiff_imputer
+import sccountsdiff.model.train
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.registry import Registry
 
@@ -83,7 +83,7 @@ def test_readme_examples(monkeypatch):
     # The same code on fewer cells and for a single epoch: a reader waits for a minute or two.
     few = sccountsdiff.datasets.pbmc68k()[:20].copy()
     monkeypatch.setattr(sccountsdiff.datasets, "pbmc68k", few.copy)
-    monkeypatch.setattr(sccountsdiff.model.countsdiff_imputer, "default_max_epochs", lambda *args: 1)
+    monkeypatch.setattr(sccountsdiff.model.train, "default_max_epochs", lambda *args: 1)
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)
@@ -99,7 +99,7 @@ def small(monkeypatch):
     genes = [*adata.var_names[:38], "GNLY", "NKG7"]  # those that the guide names
     small = adata[:60, genes].copy()
     monkeypatch.setattr(sccountsdiff.datasets, "pbmc68k", small.copy)
-    monkeypatch.setattr(sccountsdiff.model.countsdiff_imputer, "default_max_epochs", lambda *args: 1)
+    monkeypatch.setattr(sccountsdiff.model.train, "default_max_epochs", lambda *args: 1)
     return small
 
 

@@ -66,7 +66,7 @@ def against_gene_mean(truth: np.ndarray, found: np.ndarray, hidden: np.ndarray) 
 def held(
     adata: anndata.AnnData, truth: np.ndarray, hidden: np.ndarray, low="imputed_q0.05", high="imputed_q0.95"
 ) -> float:
-    """Share of hidden counts within the interval between two quantiles, ends counted in proportion."""
+    """Share of hidden counts within the interval between two quantiles, both ends included."""
     low, high = (_dense(adata.layers[name])[hidden] for name in (low, high))
     return float(((truth[hidden] >= low) & (truth[hidden] <= high)).mean())
 

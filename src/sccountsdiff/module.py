@@ -46,7 +46,9 @@ class CountsDiffModule(BaseModuleClass):
     n_categories
         Number of categories of each categorical covariate.
     continuous_location, continuous_scale
-        Mean and standard deviation of each continuous covariate in the training data.
+        Mean and standard deviation of each continuous covariate in the training data, or of its log.
+    continuous_is_log
+        Continuous covariates of which the network is told the log, as of size factors. Default: none.
     gene_max
         Largest count of each gene in the training data; ``None``: unknown.
     expressed
@@ -76,6 +78,7 @@ class CountsDiffModule(BaseModuleClass):
         n_categories: Sequence[int] = (),
         continuous_location: Sequence[float] | np.ndarray = (),
         continuous_scale: Sequence[float] | np.ndarray = (),
+        continuous_is_log: Sequence[bool] | np.ndarray | None = None,
         gene_max: np.ndarray | None = None,
         expressed: np.ndarray | None = None,
         label_position: int = 0,
@@ -94,6 +97,8 @@ class CountsDiffModule(BaseModuleClass):
         # In double precision: single precision has nothing left of a date in seconds once its mean is subtracted.
         self.register_buffer("location", torch.as_tensor(list(continuous_location), dtype=torch.float64))
         self.register_buffer("scale", torch.as_tensor(list(continuous_scale), dtype=torch.float64))
+        is_log = torch.zeros(len(self.location)) if continuous_is_log is None else torch.as_tensor(continuous_is_log)
+        self.register_buffer("is_log", is_log.bool(), persistent=False)
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
         self.register_buffer("group_members", _members(gene_groups), persistent=False)
         head = get_head(head)
@@ -140,7 +145,7 @@ class CountsDiffModule(BaseModuleClass):
         categories = x.new_zeros(n, 0, dtype=torch.long) if categories is None else categories.long()
         continuous = tensors.get(REGISTRY_KEYS.CONT_COVS_KEY)
         continuous = x.new_zeros(n, 0) if continuous is None else continuous
-        continuous = ((continuous.double() - self.location) / self.scale).float()
+        continuous = self.standardised(continuous)
         expressed = None
         if self.expressed is not None:
             # The code after the last one is a type that was not there in training.
@@ -151,6 +156,12 @@ class CountsDiffModule(BaseModuleClass):
             observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)  # of whole groups, not of each gene
         missing = is_missing(x, observed, expressed)
         return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
+
+    def standardised(self, continuous: Tensor) -> Tensor:
+        """Continuous covariates (..., covariates), logs of size factors, in standard deviations from their mean."""
+        values = continuous.double()
+        values = torch.where(self.is_log, values.log(), values)
+        return ((values - self.location) / self.scale).float()
 
     def denoise_with(
         self,

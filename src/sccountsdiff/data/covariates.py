@@ -19,6 +19,7 @@ def check_covariates(
     keys: Sequence[str],
     *,
     continuous: bool = False,
+    size_factor_key: str | None = None,
     argument: str | None = None,
     name: str = "adata.obs",
     may_lack: bool = False,
@@ -34,6 +35,8 @@ def check_covariates(
         Columns.
     continuous
         Whether they must be finite numbers.
+    size_factor_key
+        The one of them that must be above 0, as its log is taken.
     argument
         Argument of the set-up that named the columns, for messages; `None`: a model asks for them.
     name
@@ -48,7 +51,7 @@ def check_covariates(
     KeyError
         If a key is not a column of the table.
     ValueError
-        If a covariate has missing values, or a continuous one is not numeric and finite.
+        If a covariate has missing values, a continuous one is not numeric and finite, or a size factor not above 0.
 
     Examples
     --------
@@ -88,6 +91,12 @@ def check_covariates(
         n_infinite = int(np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan)).sum())
         if n_infinite:
             raise ValueError(f"{name}[{key!r}]{origin} is infinite in {n_infinite} of {len(table)} cells.")
+        n_not_above = int((column <= 0).sum())
+        if key == size_factor_key and n_not_above:
+            raise ValueError(
+                f"{name}[{key!r}] (size_factor_key) is not above 0 in {n_not_above} of {len(table)} cells: leave these "
+                "cells out."
+            )
 
 
 def _check_kind(column: pd.Series, name: str) -> None:

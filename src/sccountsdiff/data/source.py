@@ -306,6 +306,7 @@ def make_source(
     *,
     categories: dict[str, np.ndarray] | None = None,
     continuous_keys: Sequence[str] = (),
+    size_factor_key: str | None = None,
     unseen_to_null: bool = False,
     rows: np.ndarray | None = None,
 ) -> CellSource:
@@ -319,8 +320,8 @@ def make_source(
         Names of the model's genes.
     categories
         Categorical covariates with their categories, in the order of their codes.
-    continuous_keys
-        Continuous covariates.
+    continuous_keys, size_factor_key
+        Continuous covariates, and the one of them that is a size factor.
     unseen_to_null
         Give cells with unseen or unknown covariates, or without their columns, the null state instead of raising an
         error.
@@ -331,7 +332,14 @@ def make_source(
     asked = slice(None) if rows is None else rows
     categorical_obs, continuous_obs = cells.categorical_obs.iloc[asked], cells.continuous_obs.iloc[asked]
     check_covariates(categorical_obs, list(categories), may_lack=unseen_to_null, advice=ADVICE)
-    check_covariates(continuous_obs, continuous_keys, continuous=True, may_lack=unseen_to_null, advice=ADVICE)
+    check_covariates(
+        continuous_obs,
+        continuous_keys,
+        continuous=True,
+        size_factor_key=size_factor_key,
+        may_lack=unseen_to_null,
+        advice=ADVICE,
+    )
     codes = np.zeros((adata.n_obs, len(categories)), dtype=np.int64)
     codes[asked] = encode(categorical_obs, categories, unseen_to_null)
     values = np.zeros((adata.n_obs, len(continuous_keys)))

@@ -23,6 +23,9 @@ from sccountsdiff.data.summary import CountSummary
 from sccountsdiff.model.fields import known_features
 from sccountsdiff.module import CountsDiffModule
 
+MAX_FITTED_ENTRIES = 10_000_000
+"""Entries, cells times genes, that what is not trained is fitted to."""
+
 
 class _Kept(dict):
     """What data keeps for itself: no part of what is copied, pickled or written."""
@@ -125,6 +128,21 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         """
         return list(field_state(self.registry_, REGISTRY_KEYS.CONT_COVS_KEY).get("columns", []))
 
+    @property
+    def size_factor_key(self) -> str | None:
+        """The continuous covariate that is a size factor, of which the model sees the log.
+
+        Returns
+        -------
+        Its column in ``obs``, or ``None``.
+
+        Examples
+        --------
+        >>> model.size_factor_key is None
+        True
+        """
+        return setup_args(self.registry_).get("size_factor_key")  # older models have none
+
     def _gene_positions(self, genes: Sequence[str], argument: str) -> np.ndarray:
         """Where genes stand among those of the model; an error names one that it does not have."""
         if isinstance(genes, str):
@@ -134,6 +152,11 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             if gene not in place:
                 raise KeyError(f"{argument}: the model has no gene {gene!r}.{suggestion(gene, self.gene_names)}")
         return np.array([place[gene] for gene in genes], dtype=int)
+
+    def _some_of(self, rows: np.ndarray) -> np.ndarray:
+        """As many of the rows, spread over all of them, as make a matrix of moderate size."""
+        n = min(len(rows), max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
+        return rows[np.unique(np.linspace(0, len(rows) - 1, n).astype(int))]
 
     def _require_trained(self) -> None:
         if not self.is_trained:
@@ -190,6 +213,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             self.gene_names,
             categories=self.categories,
             continuous_keys=self.continuous_keys,
+            size_factor_key=self.size_factor_key,
             unseen_to_null=unseen_to_null,
             rows=rows,
         )

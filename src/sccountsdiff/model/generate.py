@@ -136,7 +136,8 @@ class GenerateMixin(CountsDiffBase):
         obs = pd.DataFrame(columns, index=index)
         named = {key: known for key, known in self.categories.items() if key in obs}
         check_covariates(obs, list(named), name="covariates")
-        check_covariates(obs, [key for key in self.continuous_keys if key in obs], continuous=True, name="covariates")
+        continuous = [key for key in self.continuous_keys if key in obs]
+        check_covariates(obs, continuous, continuous=True, size_factor_key=self.size_factor_key, name="covariates")
         codes = encode(obs, named, unseen_to_null=True)
         for column, (key, known) in zip(codes.T, named.items(), strict=True):
             unseen = pd.unique(obs.loc[column == len(known), key].astype(object))

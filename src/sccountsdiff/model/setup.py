@@ -44,6 +44,7 @@ class SetupMixin(CountsDiffBase):
         labels_key: str | None = None,
         categorical_covariate_keys: Sequence[str] | None = None,
         continuous_covariate_keys: Sequence[str] | None = None,
+        size_factor_key: str | None = None,
         mask_layer: str | None = None,
         zeros: Literal["observed", "missing"] = "observed",
         **kwargs,
@@ -63,6 +64,9 @@ class SetupMixin(CountsDiffBase):
             Columns of ``obs`` to condition on.
         continuous_covariate_keys
             Numeric columns of ``obs`` to condition on.
+        size_factor_key
+            Column of ``obs`` with a size factor, such as the molecules of all genes if the data has only some of them, whose
+            log is one of the continuous covariates. Default: what is seen of a cell says how deep it is.
         mask_layer
             Boolean layer, True = observed.
         zeros
@@ -97,6 +101,7 @@ class SetupMixin(CountsDiffBase):
         labels_key: str | None = None,
         categorical_covariate_keys: Sequence[str] | None = None,
         continuous_covariate_keys: Sequence[str] | None = None,
+        size_factor_key: str | None = None,
         mask_layer: str | dict[str, str | None] | None = None,
         zeros: Literal["observed", "missing"] = "observed",
         modalities: dict[str, str | Sequence[str]] | None = None,
@@ -114,12 +119,12 @@ class SetupMixin(CountsDiffBase):
             MuData with raw counts in one modality or more. Several are read in memory, and copied there.
         layer, mask_layer
             As in :meth:`setup_anndata`; of several modalities, one name for all or a dict with that of each.
-        batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, zeros
+        batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, size_factor_key, zeros
             As in :meth:`setup_anndata`.
         modalities
             Modality for ``"layer"`` (required; also that of the mask), or a list of them, and, if they are not in
             ``mdata.obs``, modality for ``"categorical_covariate_keys"`` (with batch and labels) and
-            ``"continuous_covariate_keys"``. Where two of several modalities have features of the same name, the model
+            ``"continuous_covariate_keys"`` (with the size factor). Where two of several modalities have features of the same name, the model
             calls all features ``"modality:name"``.
         **kwargs
             For ``load``.
@@ -180,7 +185,8 @@ class SetupMixin(CountsDiffBase):
         _refuse_views(data)
         _check_keys(args)
         categorical = _merge_keys(args["batch_key"], args["labels_key"], args["categorical_covariate_keys"])
-        continuous = _merge_keys(args["continuous_covariate_keys"])
+        size_factor_key = args.get("size_factor_key")  # not there in older models
+        continuous = _merge_keys(args["continuous_covariate_keys"], size_factor_key)
         _check_zeros(args["zeros"], args["labels_key"])
         if cells.joined is None:
             _check_layer_names(args)
@@ -188,7 +194,11 @@ class SetupMixin(CountsDiffBase):
             check_covariates(cells.categorical_obs, _merge_keys(args[argument]), argument=argument)
             if source_registry is None:
                 check_categories(cells.categorical_obs, _merge_keys(args[argument]), argument)
-        check_covariates(cells.continuous_obs, continuous, continuous=True, argument="continuous_covariate_keys")
+        for argument in ("continuous_covariate_keys", "size_factor_key"):
+            keys = _merge_keys(args.get(argument))
+            check_covariates(
+                cells.continuous_obs, keys, continuous=True, size_factor_key=size_factor_key, argument=argument
+            )
         # Of a model that is loaded, nothing can be passed to the set-up.
         method = "setup_mudata" if is_mudata_setup(setup_method_args) else "setup_anndata"
         setup = f"{cls.__name__}.{method}" if source_registry is None else None
@@ -257,8 +267,8 @@ def _refuse_views(data: AnnData | MuData) -> None:
 
 def _check_keys(args: dict) -> None:
     """Refuse covariates that are not named by text, as columns of data in files are."""
-    for argument in ("batch_key", "labels_key"):
-        if not isinstance(args[argument], str | None):
+    for argument in ("batch_key", "labels_key", "size_factor_key"):
+        if not isinstance(args.get(argument), str | None):
             raise TypeError(f"`{argument}` must be the name of a column of obs or None, not {args[argument]!r}.")
     for argument in ("categorical_covariate_keys", "continuous_covariate_keys"):
         keys = args[argument]

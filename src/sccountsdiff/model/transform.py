@@ -80,7 +80,7 @@ class Transform:
         for k, code in self.codes.items():
             categories[:, k] = code
         for k, value in self.values.items():
-            continuous[:, k] = ((value - module.location[k]) / module.scale[k]).float()
+            continuous[:, k] = module.standardised(torch.full_like(module.location, value))[k]
         new = {"categories": categories, "continuous": continuous}
         carried = _carry_over(module, cells, cells | new, status, guidance)
         if rounding is not None:
@@ -157,7 +157,7 @@ def _transform(model: CountsDiffBase, new: Mapping[str, Any]) -> Transform:
     for key, value in new.items():
         table, name = pd.DataFrame({key: [value]}), "transform_covariates"
         if key not in model.categories:
-            check_covariates(table, [key], continuous=True, name=name)
+            check_covariates(table, [key], continuous=True, size_factor_key=model.size_factor_key, name=name)
             values[model.continuous_keys.index(key)] = float(value)
             continue
         known = model.categories[key]

@@ -24,6 +24,7 @@ def impute(
     labels_key: str | None = None,
     categorical_covariate_keys: Sequence[str] | None = None,
     continuous_covariate_keys: Sequence[str] | None = None,
+    size_factor_key: str | None = None,
     mask_layer: str | None = None,
     zeros: Literal["observed", "missing"] = "observed",
     key_added: str = "imputed",
@@ -44,7 +45,7 @@ def impute(
         AnnData with raw counts, in memory.
     layer
         Layer with the counts; ``None``: ``X``.
-    batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, mask_layer, zeros
+    batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, size_factor_key, mask_layer, zeros
         As in :meth:`CountsDiffImputer.setup_anndata() <sccountsdiff.CountsDiffImputer.setup_anndata>`.
     key_added
         Name of the layer that is written.
@@ -87,6 +88,7 @@ def impute(
         "labels_key": labels_key,
         "categorical_covariate_keys": categorical_covariate_keys,
         "continuous_covariate_keys": continuous_covariate_keys,
+        "size_factor_key": size_factor_key,
         "mask_layer": mask_layer,
         "zeros": zeros,
     }
@@ -104,6 +106,7 @@ def denoise(
     labels_key: str | None = None,
     categorical_covariate_keys: Sequence[str] | None = None,
     continuous_covariate_keys: Sequence[str] | None = None,
+    size_factor_key: str | None = None,
     mask_layer: str | None = None,
     key_added: str = "denoised",
     depth: float = 2.0,
@@ -123,7 +126,7 @@ def denoise(
         AnnData with raw counts, in memory.
     layer
         Layer with the counts; ``None``: ``X``.
-    batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, mask_layer
+    batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, size_factor_key, mask_layer
         As in :meth:`CountsDiffImputer.setup_anndata() <sccountsdiff.CountsDiffImputer.setup_anndata>`.
     key_added
         Name of the layer that is written.
@@ -157,6 +160,7 @@ def denoise(
         "labels_key": labels_key,
         "categorical_covariate_keys": categorical_covariate_keys,
         "continuous_covariate_keys": continuous_covariate_keys,
+        "size_factor_key": size_factor_key,
         "mask_layer": mask_layer,
     }
     with _trained(adata, setup, key_added, max_epochs, random_state, model_kwargs, train_kwargs) as model:
