@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sccountsdiff.model import impute as impute_file
+from sccountsdiff.model import plan
 from sccountsdiff.model.streaming import BlockFolder
 
 READ = {".h5ad": ad.read_h5ad, ".zarr": ad.read_zarr}
@@ -41,7 +41,7 @@ def test_the_file_holds_what_memory_would(trained, query, sites, dense, tmp_path
 
 
 def test_an_interrupted_call_goes_on_to_the_same_file(trained, query, sites, dense, tmp_path, monkeypatch, suffix):
-    path, fill, n_read = tmp_path / f"result{suffix}", impute_file.fill, []
+    path, fill, n_read = tmp_path / f"result{suffix}", plan.fill, []
 
     def interrupted(*args, **kwargs):
         for position, block in enumerate(fill(*args, **kwargs)):
@@ -55,11 +55,11 @@ def test_an_interrupted_call_goes_on_to_the_same_file(trained, query, sites, den
             yield block
 
     kwargs = KWARGS | {"sites": sites, "n_samples": 3, "n_steps": 2}
-    monkeypatch.setattr(impute_file, "fill", interrupted)
+    monkeypatch.setattr(plan, "fill", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained.impute(query, out=path, **kwargs)
     assert not path.exists(), "nothing looks complete that is not"
-    monkeypatch.setattr(impute_file, "fill", counted)
+    monkeypatch.setattr(plan, "fill", counted)
     trained.impute(query, out=path, **kwargs)
     assert n_read == [2, 3], "blocks that were done are not made again"
     trained.impute(query, **kwargs)

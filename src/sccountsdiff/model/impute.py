@@ -13,17 +13,17 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 from anndata import AnnData
-from anndata.abc import CSCDataset, CSRDataset
 from mudata import MuData
 
 from sccountsdiff.checks import check_number, one_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.rows import Indices, unique_rows
-from sccountsdiff.data.source import CellSource
+from sccountsdiff.data.source import CellSource, CellTables
 from sccountsdiff.files import available_memory
 from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed, fill
+from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed
+from sccountsdiff.model.plan import Plan
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
@@ -163,6 +163,11 @@ class ImputeMixin(CountsDiffBase):
         True
         """
         self._require_trained()
+        key = key_added if indices is None else None  # of the layers that are written, if any are
+        if out is not None and (key is None or not return_mean):
+            raise ValueError(
+                "`out` holds layers of all cells: leave out `indices` and `return_mean`, and name `key_added`."
+            )
         n_folds = whole_number("n_folds", n_folds)
         check_number("min_value", min_value)
         given = read_settings(ImputeMixin.impute, sampling)
@@ -171,113 +176,99 @@ class ImputeMixin(CountsDiffBase):
             given = dataclasses.replace(given, n_steps=1, n_resamples=1, jump_length=1, final=given.final or "mean")
         settings = given.resolve(self.module, averaging=return_mean and n_samples > 1)
         n_chains = 1 if settings.is_deterministic else n_samples
-        n_noted = 0 if settings.is_deterministic else n_samples
         n_taking_turns = n_chains if settings.final == "sample" else None
         transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
-        key = key_added if indices is None else None  # of the layers that are written, if any are
         by_law = settings.final != "sample" and return_mean
         quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
         tables = self._cells(adata, layer)
-        data, args = tables.adata, setup_args(self.registry_) | ({} if layer is None else {"layer": tables.layer})
-        rows, order = unique_rows(indices, data)
+        rows, order = unique_rows(indices, tables.adata)
         source = self._source(adata, unseen_to_null, rows, layer)
-        choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, data, n_folds)
+        choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, tables.adata, n_folds)
 
         mean_dtype = results.mean_dtype_of(self._largest_count(adata, source, rows))
         draw_dtype = results.count_dtype_of(source.counts.dtype)
         draw_dtype = draw_dtype if settings.final == "sample" or by_law else mean_dtype
         layers = results.result_layers(n_chains, quantiles, settings.final, draw_dtype, mean_dtype)
+        args = setup_args(self.registry_) | ({} if layer is None else {"layer": tables.layer})
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
-        if key is not None:
-            results.check_key(key, list(layers), in_use)
-        if out is not None and (key is None or not return_mean):
-            raise ValueError(
-                "`out` holds layers of all cells: leave out `indices` and `return_mean`, and name `key_added`."
-            )
         if key is None:
             layers = {"": layers[""]} if return_mean else {}
-        elif out is None:
-            results.check_can_write(data, key, list(layers))
-        batch_size, seed = choose_batch_size(batch_size), choose_seed(0 if seed is None and out is not None else seed)
-        note = settings.describe() | {"what": target, "n_samples": n_noted, "n_folds": n_folds, "seed": seed}
-        note |= {"batch_size": batch_size, "version": version("sccountsdiff")}
-        note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
-        note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
-        blocks = None
-        if out is not None:
-            work = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
-            work |= {"data": _fingerprint(source), "sites": digest_of(sites, data), "weights": self._weights_digest()}
-            blocks = BlockFolder(out, work)
-
-        shape = (len(rows), source.counts.shape[1])
-        sparse = sp.issparse(source.counts) or isinstance(source.counts, CSRDataset | CSCDataset)
-        # An expectation in every entry: CSR would take twice the memory.
-        full = target == "zeros" and genes is None and min_value <= 0
-        is_sparse = {suffix: sparse and (layer.is_whole or not full) for suffix, layer in layers.items()}
-        if out is None and full:
-            _warn_of_size(shape, [layer.dtype for layer in layers.values()])
-        collectors = {
-            suffix: results.RowCollector(shape, layer.dtype, is_sparse[suffix]) for suffix, layer in layers.items()
-        }
-        all_draws = None if return_mean else np.empty((n_samples, *shape), draw_dtype)
-        n_done = n_filled = 0
-        for number, counts, filled, values in fill(
-            self.module,
-            source,
-            rows,
-            choose_sites,
-            settings,
+        else:
+            results.check_key(key, list(layers), in_use)
+            if out is None:
+                results.check_can_write(tables.adata, key, list(layers))
+        plan = Plan(
+            source=source,
+            rows=rows,
+            what=target,
+            choose_sites=choose_sites,
             n_folds=n_folds,
-            n_samples=n_chains,
-            summaries=[layer.of_law for layer in layers.values()] if by_law else (),
-            batch_size=batch_size,
-            seed=seed,
+            settings=settings,
+            transforms=transforms,
+            n_chains=n_chains,
+            batch_size=choose_batch_size(batch_size),
+            seed=choose_seed(0 if seed is None and out is not None else seed),
             silent=silent,
             on_move=on_move,
-            is_done=(lambda number: False) if blocks is None else blocks.is_done,
-            transforms=transforms,
-        ):
-            cells, of_genes = np.nonzero(filled)
-            places = cells, source.columns[of_genes]
-            found = dict(zip(layers, values, strict=True)) if by_law else {}
-            found = found or {suffix: layer.of_draws(values) for suffix, layer in layers.items()}
-            made = {}
-            for suffix, value in found.items():
-                around = np.zeros_like(counts) if suffix == "_sd" else counts
-                value = np.where(found[""] < min_value, 0, value) if min_value > 0 else value
-                made[suffix] = results.with_values(around, places, value, layers[suffix].dtype)
-            if blocks is not None:
-                blocks.save(
-                    number,
-                    {f"{key}{suffix}": sp.csr_matrix(b) if is_sparse[suffix] else b for suffix, b in made.items()},
-                )
-            else:
-                for suffix, block in made.items():
-                    collectors[suffix].add(block)
-            if all_draws is not None:
-                block = all_draws[:, n_done : n_done + len(counts)]
-                block[:] = counts
-                block[:, *places] = results.as_dtype(values, draw_dtype)
-            n_done, n_filled = n_done + len(counts), n_filled + len(cells)
-
-        if n_filled == 0 and target == "missing" and blocks is None:
-            logger.info("Nothing is missing: adata comes back as it is. `what='zeros'` would fill in its zeros.")
-        names = [f"{key}{suffix}" for suffix in layers]
-        if blocks is not None:
-            blocks.finish(data.obs, data.var, {"sccountsdiff": {key: note | {"layers": names}}})
-            return blocks.path
-        matrices = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
+            layers=layers,
+            draw_dtype=draw_dtype,
+            by_law=by_law,
+            min_value=min_value,
+            fills_all=target == "zeros" and genes is None and min_value <= 0,
+        )
+        note = settings.describe() | {"what": target, "n_samples": 0 if settings.is_deterministic else n_samples}
+        note |= {"n_folds": n_folds, "seed": plan.seed, "batch_size": plan.batch_size}
+        note |= {"version": version("sccountsdiff")}
+        note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
+        note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
+        if out is not None and key is not None:
+            asked = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
+            asked |= {"sites": digest_of(sites, tables.adata)}
+            return self._impute_to_file(plan, BlockFolder(out, asked | self._state(source)), tables, key, note)
+        _warn_of_size(plan.dense_bytes)
+        made, draws = self._impute_in_memory(plan, order, n_draws=0 if return_mean else n_samples)
         if key is not None:
-            named = dict(zip(names, matrices.values(), strict=True))
+            named = {f"{key}{suffix}": matrix for suffix, matrix in made.items()}
             if tables.joined is None:
-                results.write_layers(data, key, named, note, keep=set(in_use.values()))
+                results.write_layers(tables.adata, key, named, note, keep=set(in_use.values()))
             else:
                 whole = self.adata if adata is None else adata
                 results.write_to_modalities(whole, tables.joined.parts, key, named, note, keep=in_use.values())
-        if all_draws is not None:
-            return all_draws if order is None else all_draws[:, order]
-        return matrices[""]
+        return made[""] if return_mean else draws
+
+    def _impute_in_memory(
+        self, plan: Plan, order: np.ndarray | None, n_draws: int
+    ) -> tuple[dict[str, np.ndarray | sp.csr_matrix], np.ndarray | None]:
+        """Layers by their suffixes and, if some are wanted, the draws; rows in ``order``."""
+        collectors = {
+            suffix: results.RowCollector(plan.shape, layer.dtype, plan.is_sparse[suffix])
+            for suffix, layer in plan.layers.items()
+        }
+        draws = np.empty((n_draws, *plan.shape), plan.draw_dtype) if n_draws else None
+        n_done = n_filled = 0
+        for block in plan.blocks(self.module):
+            for suffix, rows in plan.layers_of(block).items():
+                collectors[suffix].add(rows)
+            if draws is not None:
+                draws[:, n_done : n_done + len(block.counts)] = plan.draws_of(block)
+            n_done, n_filled = n_done + len(block.counts), n_filled + int(block.sites.sum())
+        if n_filled == 0 and plan.what == "missing":
+            logger.info("Nothing is missing: adata comes back as it is. `what='zeros'` would fill in its zeros.")
+        made = {suffix: collector.finish(order) for suffix, collector in collectors.items()}
+        return made, draws if draws is None or order is None else draws[:, order]
+
+    def _impute_to_file(self, plan: Plan, blocks: BlockFolder, tables: CellTables, key: str, note: dict) -> Path:
+        """Write the layers of all cells to a file, going on after the blocks that are done."""
+        for block in plan.blocks(self.module, blocks.is_done):
+            made = {
+                f"{key}{suffix}": sp.csr_matrix(rows) if plan.is_sparse[suffix] else rows
+                for suffix, rows in plan.layers_of(block).items()
+            }
+            blocks.save(block.number, made)
+        names = [f"{key}{suffix}" for suffix in plan.layers]
+        blocks.finish(tables.adata.obs, tables.adata.var, {results.NOTES: {key: note | {"layers": names}}})
+        return blocks.path
 
     def _number_of_draws(self, n_samples: int | None, given: SamplingSettings, return_mean: bool) -> int:
         """How many draws to make; 0: none, as the law of the first step says it all."""
@@ -330,18 +321,14 @@ class ImputeMixin(CountsDiffBase):
             return float(np.max(summary.largest, initial=0))
         return source.largest(rows)
 
-    def _weights_digest(self) -> str:
-        """A short name for the weights: a result that was begun with others is not gone on with."""
-        digest = hashlib.sha256()
+    def _state(self, source: CellSource) -> dict[str, str]:
+        """Short names for data and weights: a result that was begun with others is not gone on with."""
+        data, weights = hashlib.sha256(), hashlib.sha256()
+        for part in (*source.matrix.fingerprint(), source.categories.tobytes(), source.continuous.tobytes()):
+            data.update(part)
         for name, tensor in self.module.state_dict().items():
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-
-def _fingerprint(source: CellSource) -> str:
-    """A short name for counts, mask and covariates."""
-    covariates = source.categories.tobytes(), source.continuous.tobytes()
-    return hashlib.sha256(b"".join([*source.matrix.fingerprint(), *covariates])).hexdigest()
+            weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return {"data": data.hexdigest(), "weights": weights.hexdigest()}
 
 
 def _walk_settings(given: SamplingSettings) -> list[str]:
@@ -355,9 +342,9 @@ def _walk_settings(given: SamplingSettings) -> list[str]:
     return changed + (["final"] if given.final == "sample" else [])
 
 
-def _warn_of_size(shape: tuple[int, int], dtypes: list[np.dtype]) -> None:
+def _warn_of_size(size: int) -> None:
     """Say before the work that its result, which is dense, may not fit in memory."""
-    size, free = shape[0] * shape[1] * sum(dtype.itemsize for dtype in dtypes), available_memory()
+    free = available_memory()
     if free is not None and size > 0.8 * free:
         logger.warning(
             "With all zeros filled in the result takes %.1f GB, and %.1f GB of memory are free: write it to a file with "
