@@ -12,7 +12,7 @@ from anndata.abc import CSCDataset, CSRDataset
 
 Matrix: TypeAlias = (
     "np.ndarray | sp.csr_matrix | sp.csc_matrix | sp.csr_array | sp.csc_array | h5py.Dataset | CSRDataset | CSCDataset"
-    " | BlockMask"
+    " | BlockMask | DaskMatrix"
 )
 
 Block: TypeAlias = "np.ndarray | sp.csr_matrix | sp.csc_matrix"
@@ -53,6 +53,35 @@ class BlockMask:
         return self.present[rows][:, self.groups[columns]]
 
 
+class DaskMatrix:
+    """Cells x genes of a Dask array, of which blocks are computed when they are read.
+
+    Parameters
+    ----------
+    array
+        A :class:`dask.array.Array`, of dense or of sparse chunks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> DaskMatrix(da.ones((4, 3), chunks=(2, 3)))[1:3].tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+
+    def __init__(self, array: Any):
+        self.array = array
+        self.shape, self.dtype = array.shape, array.dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether its chunks are sparse."""
+        return sp.issparse(self.array._meta)
+
+    def __getitem__(self, places: Any) -> Any:
+        return self.array[places].compute()
+
+
 def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
     """Whether a matrix is a sparse one in memory."""
     return sp.issparse(matrix)
@@ -62,18 +91,26 @@ def as_matrix(matrix: Any, name: str) -> Matrix:
     """Return the matrix, as CSR if it has a rarer sparse format; raise if it cannot be read by slices."""
     if isinstance(matrix, np.ma.MaskedArray):
         raise ValueError(f"{name} is a masked array: mark missing entries as NaN, e.g. with .filled(np.nan).")
+    if type(matrix).__module__.startswith("dask.") and hasattr(matrix, "compute"):  # without importing it
+        matrix = DaskMatrix(matrix)
     if not is_sparse(matrix) and not isinstance(
-        matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask
+        matrix, np.ndarray | h5py.Dataset | CSRDataset | CSCDataset | BlockMask | DaskMatrix
     ):
         raise ValueError(
             f"{name} is a {type(matrix).__module__}.{type(matrix).__qualname__}: "
-            "use a NumPy array, a SciPy CSR or CSC matrix, or data backed by an h5ad file."
+            "use a NumPy array, a SciPy CSR or CSC matrix, a Dask array of these, or data backed by an h5ad file."
         )
     if len(matrix.shape) != 2:
         raise ValueError(f"{name} must be a matrix of cells x genes, found shape {tuple(matrix.shape)}.")
     if is_sparse(matrix) and matrix.format not in ("csr", "csc"):
         return matrix.tocsr()
     return matrix
+
+
+def reads_sparse(matrix: Matrix) -> bool:
+    """Whether blocks of the matrix are sparse."""
+    of_dask = isinstance(matrix, DaskMatrix) and matrix.is_sparse
+    return sp.issparse(matrix) or isinstance(matrix, CSRDataset | CSCDataset) or of_dask
 
 
 def is_csc(matrix: Matrix) -> bool:

@@ -18,6 +18,7 @@ from scvi.model.base import BaseModelClass, UnsupervisedTrainingMixin
 from sccountsdiff.compat import field_state, is_mudata_setup, setup_args
 from sccountsdiff.data.messages import suggestion
 from sccountsdiff.data.modalities import KnownFeatures
+from sccountsdiff.data.reading import DaskMatrix
 from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_cells, make_source, open_counts
 from sccountsdiff.data.summary import CountSummary
 from sccountsdiff.model.fields import known_features
@@ -206,7 +207,8 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         cells = self._cells(adata, layer)
         matrix = self._open_counts(cells, None if layer is None else "layer")
         if not self._is_own(adata) or self._summary(matrix) is None:
-            matrix.check(rows)
+            if not isinstance(matrix.counts, DaskMatrix):  # which is computed once, and checked then
+                matrix.check(rows)
         source = make_source(
             cells,
             matrix,

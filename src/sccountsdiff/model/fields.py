@@ -1,7 +1,8 @@
-"""Several modalities as scvi-tools registers data: their joined counts stay beside the MuData, not in it."""
+"""Data as scvi-tools registers it where that is not enough: several modalities, and Dask arrays of sparse chunks."""
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,17 @@ class JoinedField(fields.LayerField):
     def transfer_field(self, state_registry: dict, adata_target: MuData, **kwargs) -> dict[str, Any]:
         """The same for the data that a model is loaded with."""
         return super().transfer_field(state_registry, self.joined.adata, **kwargs)
+
+
+class DaskManager(AnnDataManager):
+    """Gives training dense chunks of Dask arrays, which scvi-tools reads as they are."""
+
+    def get_from_registry(self, registry_key: str) -> Any:
+        """What is in the data; of sparse chunks, dense ones that are made when they are read."""
+        found = super().get_from_registry(registry_key)
+        if not sp.issparse(getattr(found, "_meta", None)):
+            return found
+        return found.map_blocks(methodcaller("toarray"), dtype=found.dtype, meta=np.empty((0, 0), found.dtype))
 
 
 class JoinedManager(AnnDataManager):

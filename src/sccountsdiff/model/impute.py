@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,12 +17,14 @@ from mudata import MuData
 
 from sccountsdiff.checks import check_number, one_of, whole_number
 from sccountsdiff.compat import setup_args
+from sccountsdiff.data.reading import DaskMatrix
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.data.source import CellSource, CellTables
 from sccountsdiff.files import available_memory
 from sccountsdiff.model import results
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed
+from sccountsdiff.model.lazy import impute_lazily
 from sccountsdiff.model.plan import Plan
 from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
@@ -141,7 +143,9 @@ class ImputeMixin(CountsDiffBase):
 
         Returns
         -------
-        The mean, sparse if the counts are, unless all zeros are filled in with expectations; or all draws; or ``out``.
+        The mean, sparse if the counts are, unless all zeros are filled in with expectations; or all draws; or ``out``. Of
+        counts in a Dask array, this and the layers are Dask arrays, which are computed when they are needed; not with
+        ``indices`` or for draws.
 
         Notes
         -----
@@ -183,6 +187,7 @@ class ImputeMixin(CountsDiffBase):
         tables = self._cells(adata, layer)
         rows, order = unique_rows(indices, tables.adata)
         source = self._source(adata, unseen_to_null, rows, layer)
+        is_lazy = isinstance(source.counts, DaskMatrix) and indices is None and return_mean and out is None
         choose_sites, n_folds, target = self._sites_of(what, sites, genes, source, tables.adata, n_folds)
 
         mean_dtype = results.mean_dtype_of(self._largest_count(adata, source, rows))
@@ -226,8 +231,12 @@ class ImputeMixin(CountsDiffBase):
             asked = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
             asked |= {"sites": digest_of(sites, tables.adata)}
             return self._impute_to_file(plan, BlockFolder(out, asked | self._state(source)), tables, key, note)
-        _warn_of_size(plan.dense_bytes)
-        made, draws = self._impute_in_memory(plan, order, n_draws=0 if return_mean else n_samples)
+        made: Mapping[str, Any]
+        if is_lazy:
+            made, draws = impute_lazily(self.module, plan), None
+        else:
+            _warn_of_size(plan.dense_bytes)
+            made, draws = self._impute_in_memory(plan, order, n_draws=0 if return_mean else n_samples)
         if key is not None:
             named = {f"{key}{suffix}": matrix for suffix, matrix in made.items()}
             if tables.joined is None:
@@ -319,7 +328,7 @@ class ImputeMixin(CountsDiffBase):
     def _largest_count(self, adata: AnnData | MuData | None, source: CellSource, rows: np.ndarray) -> float:
         if self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:
             return float(np.max(summary.largest, initial=0))
-        return source.largest(rows)
+        return 0.0 if isinstance(source.counts, DaskMatrix) else source.largest(rows)  # it is not read twice
 
     def _state(self, source: CellSource) -> dict[str, str]:
         """Short names for data and weights: a result that was begun with others is not gone on with."""

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
-from anndata.abc import CSCDataset, CSRDataset
 
+from sccountsdiff.data.reading import reads_sparse
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.model.engine import ChooseSites, FilledBlock, OnMove, fill
 from sccountsdiff.model.results import Layer, as_dtype, with_values
@@ -67,8 +66,7 @@ class Plan:
     @property
     def is_sparse(self) -> dict[str, bool]:
         """Which layers are made as CSR: as the counts are, unless it would take more memory than a dense array."""
-        counts = self.source.counts
-        sparse = sp.issparse(counts) or isinstance(counts, CSRDataset | CSCDataset)
+        sparse = reads_sparse(self.source.counts)
         return {suffix: sparse and (layer.is_whole or not self.fills_all) for suffix, layer in self.layers.items()}
 
     @property

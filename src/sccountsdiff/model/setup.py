@@ -21,10 +21,10 @@ from sccountsdiff.data.covariates import check_categories, check_covariates, enc
 from sccountsdiff.data.messages import matrix_name
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.data.modalities import Layers, layers_of
-from sccountsdiff.data.reading import Matrix, is_csc
+from sccountsdiff.data.reading import DaskMatrix, Matrix, is_csc
 from sccountsdiff.data.source import CellTables, find_cells, match_genes, open_counts
 from sccountsdiff.model.base import CountsDiffBase, check_data
-from sccountsdiff.model.fields import JoinedField, JoinedManager, known_features
+from sccountsdiff.model.fields import DaskManager, JoinedField, JoinedManager, known_features
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -215,7 +215,8 @@ class SetupMixin(CountsDiffBase):
         ]
         if matrix.mask is not None:
             data_fields.append(make_layer(OBSERVED_KEY, cells.mask_layer))
-        kind = AnnDataManager if cells.joined is None else partial(JoinedManager, cells.joined)
+        kind = DaskManager if isinstance(matrix.counts, DaskMatrix) else AnnDataManager
+        kind = kind if cells.joined is None else partial(JoinedManager, cells.joined)
         manager = kind(fields=data_fields, setup_method_args=setup_method_args)
         manager.register_fields(data, **load_kwargs)
         if source_registry is not None and categorical:
