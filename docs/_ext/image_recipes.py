@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+from results import read
 
 from sccountsdiff.benchmark.images import RECIPES, difference_table, recipe_table
 from sccountsdiff.benchmark.images.recipes import OTHER_DIFFERENCES
@@ -13,7 +14,8 @@ def recipes() -> str:
     table = recipe_table()
     columns = {
         "where": "in the paper", "settings": "settings", "guidance": "guidance", "attrition": "attrition",
-        "images": "images", "blocks": "blocks", "batch": "batch", "steps": "steps", "fid": "paper's FID",
+        "images": "images", "blocks": "blocks", "parameters": "parameters", "batch": "batch", "steps": "steps",
+        "lr": "learning rate", "fid": "paper's FID",
         "score": "paper's IS",
     }  # fmt: skip
     score = (
@@ -21,6 +23,7 @@ def recipes() -> str:
     )
     table["score"] = score.where(table["paper_inception_score"].notna(), "–")
     table["fid"] = table["paper_frechet"].map("{:g}".format).where(table["paper_frechet"].notna(), "–")
+    table["parameters"] = table["settings"].map(read("images_plans").set_index("settings")["parameters"])
     dataset = table["recipe"].map(lambda name: RECIPES[name].dataset)
     parts = ["::::{tab-set}", ""]
     for name, rows in table.groupby(dataset, sort=False):
@@ -32,7 +35,7 @@ def recipes() -> str:
 
 
 def _cells(row: pd.Series) -> str:
-    whole = {"images", "steps", "blocks", "batch"}
+    whole = {"images", "steps", "blocks", "batch", "parameters"}
     texts = []
     for name, value in row.items():
         if pd.isna(value):

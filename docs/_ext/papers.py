@@ -40,19 +40,20 @@ def _pair(ours: str, paper: str) -> str:
 
 
 def scores() -> str | None:
-    """Scores of the models that were trained to convergence, of one draw and of the mean of five."""
+    """Scores of the models that were trained to convergence, of one draw and of the mean of five, averaged over seeds."""
     path = RESULTS / "paper_model.csv"
     if not path.exists():
         return None
     table = pd.read_csv(path)
     lines = [
-        "| genes | model | draws | parameters | " + " | ".join(METRICS.values()) + " |",
-        "|---" * (len(METRICS) + 4) + "|",
+        "| genes | model | draws | seeds | parameters | " + " | ".join(METRICS.values()) + " |",
+        "|---" * (len(METRICS) + 5) + "|",
     ]
     for (genes, model, n), rows in table.groupby(["genes", "model", "n_samples"], sort=False):
-        values = rows.set_index("metric")["value"]
+        values = rows.groupby("metric")["value"].mean()
         cells = [f"{values[metric]:.3f}" for metric in METRICS]
-        lines.append(f"| {genes} | {model} | {n} | {rows['n_parameters'].iloc[0]:,} | " + " | ".join(cells) + " |")
+        about = f"| {genes} | {model} | {n} | {rows['seed'].nunique()} | {rows['n_parameters'].iloc[0]:,} | "
+        lines.append(about + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
@@ -62,12 +63,12 @@ def save_figure(path: Path) -> None:
     left, right = figure.subplots(1, 2)
     if (RESULTS / "paper_model_losses.csv").exists():
         losses = pd.read_csv(RESULTS / "paper_model_losses.csv")
-        losses = losses[losses["model"].isin([PAPER_S, "ReMDM"])]
+        losses = losses[losses["model"].isin([PAPER_S, "ReMDM"]) & (losses["seed"] == 0)]
         for (genes, model), part in losses.groupby(["genes", "model"], sort=False):
             fall = part["validation_loss"] - part["validation_loss"].min()
             left.plot(part["epoch"] + 1, fall / fall.iloc[0], label=f"{model} ({genes})")
         coming = pd.read_csv(RESULTS / "paper_model_last_steps.csv")
-        for model, part in coming[coming["genes"] == "common"].groupby("model", sort=False):
+        for model, part in coming[(coming["genes"] == "common") & (coming["seed"] == 0)].groupby("model", sort=False):
             right.plot(part["lost"], part["predicted"], label=model)
         right.plot(part["lost"], part["expected"], "k:", label="truth")
     left.set(xlabel="epoch", ylabel="share of the fall of the loss still to come")

@@ -9,7 +9,8 @@ entries of test cells are hidden at random. The transformers are narrower than t
 that they converge within minutes. All networks make the same number of optimiser steps on the same cells, with the same learning
 rate and in batches of the same size. Draws of the paper's model and of ReMDM are made by RePaint with noised context, 19 steps of
 3 rounds. Blackout is trained as it is, and with the weight that makes its loss the negative log-likelihood. Three tables: scores,
-losses by epoch, and what each model still expects to come when almost nothing is lost. Finished models are not run again.
+losses by epoch, and what each model still expects to come when almost nothing is lost. Finished models are not run again:
+more seeds, each with a split, sites and draws of its own, are added to what is there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from sccountsdiff.benchmark.runner import prepare
 from sccountsdiff.diffusion import NOISED, Blackout, nll_weight, thin
 from sccountsdiff.files import replacing
 
-N_GENES, SEED, N_DRAWS = 30, 0, 5
+N_GENES, N_DRAWS = 30, 5
 GENES = {
     "common": {"gene_ranking": "cv", "common_share": 0.25},
     "markers": {"gene_ranking": "pearson_residuals", "common_share": 0.1},
@@ -80,11 +82,11 @@ MODELS: dict[str, Callable[[int], baselines.Baseline]] = {
 }
 
 
-def scores(method: baselines.Baseline, test, sites: np.ndarray) -> pd.DataFrame:
+def scores(method: baselines.Baseline, test, sites: np.ndarray, seed: int) -> pd.DataFrame:
     """Metrics of one draw and of the mean of some."""
     truth = test.X.toarray()
     start = time.perf_counter()
-    draws = method.impute(test, sites, n_samples=N_DRAWS, seed=SEED)
+    draws = method.impute(test, sites, n_samples=N_DRAWS, seed=seed)
     seconds = time.perf_counter() - start
     rows = []
     for n in (1, N_DRAWS):
@@ -99,11 +101,11 @@ def scores(method: baselines.Baseline, test, sites: np.ndarray) -> pd.DataFrame:
 
 
 @torch.no_grad()
-def still_to_come(method: baselines.Baseline, counts: np.ndarray) -> pd.DataFrame:
+def still_to_come(method: baselines.Baseline, counts: np.ndarray, seed: int) -> pd.DataFrame:
     """Mean count that is lost, and mean count that the network expects to be, at some shares of lost counts; no covariates."""
     module = method.model.module.eval()
     x0 = torch.as_tensor(counts, dtype=torch.float32)
-    n, generator = len(x0), torch.Generator().manual_seed(SEED)
+    n, generator = len(x0), torch.Generator().manual_seed(seed)
     codes, values = torch.zeros(n, len(module.n_categories), dtype=torch.long), torch.zeros(n, len(module.location))
     rows = []
     for lost in LOST:
@@ -125,10 +127,10 @@ def losses(method: baselines.Baseline) -> pd.DataFrame:
     return pd.concat([history["train_loss"], history["validation_loss"]], axis=1).astype(float).reset_index()
 
 
-def append(path: Path, table: pd.DataFrame, genes: str, name: str) -> None:
+def append(path: Path, table: pd.DataFrame, **keys: Any) -> None:
     """Add the rows of a model to a table."""
-    table.insert(0, "model", name)
-    table.insert(0, "genes", genes)
+    for column, (key, value) in enumerate(keys.items()):
+        table.insert(column, key, value)
     whole = pd.concat([pd.read_csv(path), table]) if path.exists() else table
     with replacing(path) as beside:
         whole.to_csv(beside, index=False, float_format="%.6g")
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("data", help=".h5ad file with raw counts in X and obs['cell_type']")
     parser.add_argument("--genes", choices=GENES, default="common", help="how they are chosen")
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--save", type=Path, required=True, help="folder for the three tables")
     options = parser.parse_args()
@@ -147,31 +150,30 @@ def main() -> None:
     chosen = GENES[options.genes]
     common = round(chosen["common_share"] * dataset.adata.n_obs)
     cells = prepare(dataset, n_genes=N_GENES, gene_ranking=chosen["gene_ranking"], min_cells=common)
-    train, test = (cells[part].copy() for part in split_cells(cells, (0.9, 0.1), seed=SEED))
-    sites = MCAR(0.5)(test.X.toarray(), seed=SEED)
-    print(f"{train.n_obs} + {test.n_obs} cells, {cells.n_vars} genes, mean count {cells.X.mean():.2f}", flush=True)
     path = options.save / "paper_model.csv"
-    for name in options.models:
-        if path.exists() and (pd.read_csv(path)[["genes", "model"]] == [options.genes, name]).all(axis=1).any():
+    for seed, name in product(options.seeds, options.models):
+        keys = {"genes": options.genes, "model": name, "seed": seed}
+        if path.exists() and (pd.read_csv(path)[list(keys)] == list(keys.values())).all(axis=1).any():
             continue
+        train, test = (cells[part].copy() for part in split_cells(cells, (0.9, 0.1), seed=seed))
+        sites = MCAR(0.5)(test.X.toarray(), seed=seed)
+        print(f"{train.n_obs} + {test.n_obs} cells, {cells.n_vars} genes, mean count {cells.X.mean():.2f}", flush=True)
         method = MODELS[name](options.epochs)
         start = time.perf_counter()
-        method.fit(train, covariates=["cell_type"], seed=SEED)
+        method.fit(train, covariates=["cell_type"], seed=seed)
         seconds = time.perf_counter() - start
         network = method.network if isinstance(method, baselines.ReMDM) else method.model.module
         n_parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
-        append(options.save / "paper_model_losses.csv", losses(method), options.genes, name)
+        append(options.save / "paper_model_losses.csv", losses(method), **keys)
         if not isinstance(method, baselines.ReMDM):
-            append(
-                options.save / "paper_model_last_steps.csv",
-                still_to_come(method, test.X.toarray()),
-                options.genes,
-                name,
-            )
-        found = scores(method, test, sites).assign(fit_seconds=seconds, n_parameters=n_parameters)
-        append(path, found, options.genes, name)
+            coming = still_to_come(method, test.X.toarray(), seed)
+            append(options.save / "paper_model_last_steps.csv", coming, **keys)
+        found = scores(method, test, sites, seed).assign(fit_seconds=seconds, n_parameters=n_parameters)
+        append(path, found, **keys)
         single = found[found["n_samples"] == 1].set_index("metric")["value"]
-        print(f"{name}: {seconds:.0f} s, {n_parameters} parameters, {single.round(4).to_dict()}", flush=True)
+        print(
+            f"{name}, seed {seed}: {seconds:.0f} s, {n_parameters} parameters, {single.round(4).to_dict()}", flush=True
+        )
 
 
 if __name__ == "__main__":

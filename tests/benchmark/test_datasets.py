@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 from anndata import AnnData
+from scipy import io, sparse
 
 from sccountsdiff.benchmark.datasets import Dataset, load_dataset
+from sccountsdiff.io import write
 
 
 @pytest.fixture
@@ -17,6 +19,24 @@ def test_a_file_with_its_columns(cells, tmp_path):
     assert (data.name, data.covariates, data.label) == ("mine", ("type",), "type")
     np.testing.assert_array_equal(data.adata.X, cells.X + 1)
     assert load_dataset(data) is data
+
+
+def test_all_formats_that_the_package_reads(cells, tmp_path):
+    import mudata
+
+    cells.X = sparse.csr_matrix(cells.X)
+    write(cells, tmp_path / "mine.zarr")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    io.mmwrite(folder / "matrix.mtx", cells.X.T.astype(int))
+    (folder / "genes.tsv").write_text("id0\tg\nid1\tg\n")
+    (folder / "barcodes.tsv").write_text("c0\nc1\n")
+    for path in (tmp_path / "mine.zarr", folder):
+        data = load_dataset(path)
+        assert data.name == "mine" and data.adata.var_names.is_unique
+        np.testing.assert_array_equal(data.adata.X.toarray(), cells.X.toarray())
+    write(mudata.MuData({"rna": cells, "atac": cells.copy()}), tmp_path / "both.zarr")
+    assert load_dataset(tmp_path / "both.zarr").adata.var["feature_types"].tolist() == ["rna"] * 2 + ["atac"] * 2
 
 
 def test_counts_are_where_the_model_looks_for_them(cells, tmp_path):
@@ -70,6 +90,7 @@ def test_what_is_refused(cells, tmp_path):
     cells.write_h5ad(path)
     for error, message, call in [
         (KeyError, "Unknown data set 'pbmc'", lambda: load_dataset("pbmc")),
+        (ValueError, "no known format", lambda: load_dataset(tmp_path)),
         (FileNotFoundError, "no file", lambda: load_dataset(tmp_path / "none.h5ad")),
         (ValueError, "of its own", lambda: load_dataset("pbmc68k", label="cell_type")),
         (KeyError, "not a layer", lambda: load_dataset(path, layer="raw")),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sccountsdiff.command import Outcome, add_general_options, whole
+from sccountsdiff.io import READABLE
 from sccountsdiff.options import registered_names
 
 if TYPE_CHECKING:
@@ -112,16 +113,15 @@ def _add_cells(parser: argparse.ArgumentParser) -> None:
     """Options that say which cells and genes are compared."""
     add = parser.add_argument
     names = ", ".join(registered_names("sccountsdiff.benchmark.datasets", "register_dataset"))
-    add(
-        "--dataset",
-        default="pbmc68k",
-        help=f".h5ad or .h5mu file with raw counts, or {names} (default: pbmc68k)",
-    )
+    add("--dataset", default="pbmc68k", help=f"{READABLE} with raw counts, or {names} (default: pbmc68k)")
     add("--layer", help="layer of the file with the counts, or X (default: counts if there is one, else X)")
     add("--label", help="column of obs with the type of each cell")
     add("--covariate", action="append", default=[], help="column of obs; may be repeated")
     add("--batch", help="column of obs with the batch of each cell: each lacks another panel")
-    add("--modality", help="column of var with the modality of each gene (default for .h5mu files: feature_types)")
+    add(
+        "--modality",
+        help="column of var with the modality of each gene (default if the file has modalities: feature_types)",
+    )
     add("--n-genes", "--genes", metavar="N", type=whole(1), help="most variable genes to keep (default: all)")
     add("--gene-ranking", choices=RANKINGS, default="cv", help="how variable a gene is (default: cv)")
     add("--min-cells", type=whole(0), metavar="N", default=10, help="leave out rarer genes (default: 10)")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anndata
 from anndata import AnnData
@@ -14,7 +13,11 @@ from scipy import sparse
 
 from sccountsdiff import datasets as bundled
 from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
+from sccountsdiff.io import READABLE, read
 from sccountsdiff.registry import Registry
+
+if TYPE_CHECKING:
+    from mudata import MuData
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Dataset:
 
 
 DataSource: TypeAlias = str | Path | Dataset
-"""Name of a registered data set, path of an ``.h5ad`` or ``.h5mu`` file, or a data set."""
+"""Name of a registered data set, path of what :func:`sccountsdiff.io.read` reads, or a data set."""
 
 MODALITY_COLUMN = "feature_types"
 """Column of ``var`` that has the modality of a gene, by convention."""
@@ -117,10 +120,10 @@ def load_dataset(
     modality: str | None = None,
     layer: str | None = None,
 ) -> Dataset:
-    """A data set, by registered name or from an ``.h5ad`` or ``.h5mu`` file.
+    """A data set, by registered name or from a file or folder of any format that :func:`sccountsdiff.io.read` reads.
 
-    Of an ``.h5mu`` file the cells are used that all modalities have, with the genes of one modality after those of the
-    other, and with the columns of ``obs`` of the whole and of the modalities.
+    Of several modalities (``.h5mu`` or ``.zarr``) the cells are used that all modalities have, with the genes of one modality
+    after those of the other, and with the columns of ``obs`` of the whole and of the modalities.
 
     Parameters
     ----------
@@ -133,8 +136,8 @@ def load_dataset(
     batch
         Column of ``obs`` with the batch of each cell; for a file only.
     modality
-        Column of ``var`` with the modality of each gene; for a file only. Default: none for an ``.h5ad`` file. For an
-        ``.h5mu`` file it is written, with the names of the modalities, by default as ``"feature_types"``.
+        Column of ``var`` with the modality of each gene; for a file only. Default: none. For a file with
+        modalities it is written, with their names, by default as ``"feature_types"``.
     layer
         Layer of the file, or of each modality, with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one,
         else ``X``, as for :class:`~sccountsdiff.CountsDiffImputer`.
@@ -159,37 +162,28 @@ def load_dataset(
             )
         return DATASETS.get(source)()
     path = Path(source)
-    if path.suffix not in (".h5ad", ".h5mu"):
-        raise KeyError(
-            f"Unknown data set {str(source)!r}; give the path of an .h5ad or .h5mu file or one of {DATASETS.names()}."
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}.")
-    if path.suffix == ".h5mu":
-        modality = MODALITY_COLUMN if modality is None else modality
-        adata = _joined(path, layer, modality)
-    else:
-        adata = anndata.read_h5ad(path)
+    if path.name == str(source) and not path.suffix and not path.exists():
+        raise KeyError(f"Unknown data set {str(source)!r}; give a path ({READABLE}) or one of {DATASETS.names()}.")
+    adata = read(path)
+    if isinstance(adata, AnnData):
         _put_counts_in_x(adata, layer, path.name)
+    else:
+        modality = MODALITY_COLUMN if modality is None else modality
+        adata = _joined(adata, path.name, layer, modality)
     covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
     return Dataset(path.stem, adata, covariates=covariates, label=label, batch=batch, modality=modality)
 
 
-def _joined(path: Path, layer: str | None, column: str) -> AnnData:
-    """The cells that all modalities of a file have, modalities side by side; a column of ``var`` says which is which."""
-    import mudata
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # about how columns of modalities will be pulled up
-        data = mudata.read_h5mu(path)
+def _joined(data: MuData, place: str, layer: str | None, column: str) -> AnnData:
+    """The cells that all modalities have, modalities side by side; a column of ``var`` says which is which."""
     cells = data.obs_names
     for part in data.mod.values():
         cells = cells[cells.isin(part.obs_names)]
     if not len(cells):
-        raise ValueError(f"No cell of {path.name} has all of the modalities {list(data.mod)}.")
+        raise ValueError(f"No cell of {place} has all of the modalities {list(data.mod)}.")
     parts, obs = [], data.obs.loc[cells].copy()
     for name, part in data.mod.items():
-        _put_counts_in_x(part, layer, f"modality {name!r} of {path.name}")
+        _put_counts_in_x(part, layer, f"modality {name!r} of {place}")
         part = part[cells]
         for key in part.obs.columns.difference(obs.columns):
             obs[key] = part.obs[key]

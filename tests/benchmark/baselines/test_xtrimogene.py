@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sccountsdiff.benchmark.baselines.base import Cells
+from sccountsdiff.benchmark.baselines.depth import PSEUDO_COUNT
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 from sccountsdiff.benchmark.baselines.xtrimogene import AutoDiscretization, XTrimoGene, _linear_attention
 
@@ -163,6 +164,22 @@ def test_values_are_embedded_as_in_the_authors_code():
         weights = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
         found = embed(torch.tensor([value])).detach().numpy()[0]
         np.testing.assert_allclose(found, weights @ embed.bins.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_step_has_the_loss_of_the_authors_code(counts, monkeypatch):
+    """Squared error of log(1 + count / shown total * constant) at targets; the constant is that of the mean cell, not 10,000."""
+    network = network_of(counts)
+    hidden = np.random.default_rng(3).random(counts.shape) < 0.3
+    answer = np.random.default_rng(4).random(counts.shape).astype(np.float32)
+    monkeypatch.setattr(network, "hide", lambda batch: torch.as_tensor(hidden))
+    monkeypatch.setattr(network, "forward", lambda counts, observed: torch.as_tensor(answer))
+    everything = torch.ones(counts.shape, dtype=torch.bool)
+    found = float(network.loss(Batch(torch.as_tensor(counts), everything, None, None, None)))
+    shown, constant = (
+        np.where(hidden, 0, x).sum(axis=1, keepdims=True) + PSEUDO_COUNT for x in (counts, counts.mean(0))
+    )
+    target = np.log1p(counts * constant / shown)
+    assert found == pytest.approx(((answer - target)[hidden] ** 2).mean(), rel=1e-5)
 
 
 def test_zeros_and_other_counts_are_hidden_at_rates_of_their_own():

@@ -18,7 +18,7 @@ def test_command_writes_all_tables_and_figures(tmp_path, capsys, monkeypatch):
     output = tmp_path / "out"
     assert main(["benchmark", "simulated", "--quick", "--seeds", "3", "--output", str(output)]) == 0
     expected = {f"simulated_{name}.csv" for name in TABLES} | {f"simulated_{name}.png" for name in FIGURES}
-    assert {path.name for path in output.iterdir()} == expected | {"simulated.md"}
+    assert {path.name for path in output.iterdir()} == expected | {"simulated.md", "drawn"}
     assert all((output / name).stat().st_size > 5000 for name in expected if name.endswith("png"))
     joint = pd.read_csv(output / "simulated_joint.csv")
     assert set(joint["model"]) == {"truth", *MODELS} and set(joint["seed"]) == {3}

@@ -3,6 +3,7 @@ import pytest
 from scipy import stats
 
 from sccountsdiff.benchmark import metrics
+from sccountsdiff.benchmark.metrics.inputs import CHUNK
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,16 @@ def test_energy_distance_agrees_with_scipy_on_plain_samples(pair):
     assert metrics.energy_distance(truth, imputed, sites) == pytest.approx(
         stats.energy_distance(truth[sites], imputed[sites])
     )
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_more_cells_than_are_looked_at_at_once(whole):
+    rng = np.random.default_rng(4)
+    shape = (2 * CHUNK + 7, 3)
+    truth, imputed = rng.poisson(2, shape), rng.poisson(2.5, shape) + (0 if whole else rng.random(shape))
+    sites = rng.random(shape) < 0.5
+    expected = stats.energy_distance(truth[sites], imputed[sites])
+    assert metrics.energy_distance(truth, imputed, sites) == pytest.approx(expected, rel=1e-9)
 
 
 def test_energy_distance_of_shifted_gaussians():

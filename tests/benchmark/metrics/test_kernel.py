@@ -59,22 +59,36 @@ def test_mmd_on_some_cells(pair):
     assert metrics.mmd(np.zeros((5, 2)), np.zeros((5, 2))) == 0
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_single_precision_is_as_good_as_double(pair, monkeypatch, whole):
-    truth, imputed = pair if whole else (pair[0], pair[1] + 0.3)
-    assert kernel._exact(imputed) == whole
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("kind", ["small", "large", "fractional"])
+def test_single_precision_is_as_good_as_double(pair, monkeypatch, kind, fast):
+    """With and without products of bytes, which are for genes with small counts."""
+    factors = np.array([1, 100 if kind == "large" else 1] * 36)
+    truth, imputed = (np.tile(cells, 6) * factors for cells in pair)
+    imputed = imputed + 0.3 if kind == "fractional" else imputed
+    assert kernel._are_small(imputed).sum() == {"small": 72, "large": 36, "fractional": 0}[kind]
+    monkeypatch.setattr(kernel, "_bytes_are_fast", lambda device: False)
     double = metrics.mmd(truth, imputed)
     monkeypatch.setattr(kernel, "DOUBLE_UP_TO", 0)
+    monkeypatch.setattr(kernel, "_bytes_are_fast", lambda device: fast)
     assert metrics.mmd(truth, imputed) == pytest.approx(double, abs=1e-6)
     assert metrics.mmd(imputed, imputed) == 0
+
+
+@pytest.mark.parametrize("n_genes", [kernel.FEWEST_BYTES, kernel.FEWEST_BYTES + 1, 100, 257])
+def test_products_of_bytes_are_exact(n_genes):
+    """By a function that torch does not document."""
+    bytes_ = torch.randint(-127, 128, (77, n_genes), generator=torch.Generator().manual_seed(0), dtype=torch.int8)
+    assert torch._int_mm(bytes_, bytes_.T).equal(bytes_.int() @ bytes_.int().T)
 
 
 def test_kernels_of_any_widths_are_those_of_their_own_exponentials():
     """Also where a kernel is made from the wider one before it."""
     x, y = torch.rand(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     widths = np.array([0.3, 1.0, 0.5, 0.25, 2.0])
-    expected = sum(torch.exp(-(torch.cdist(x, y) ** 2) / (2 * w**2)) for w in widths)
-    torch.testing.assert_close(kernel._kernels(x, y, widths), expected)
+    squared = torch.cdist(x, y) ** 2
+    expected = sum(torch.exp(-squared / (2 * w**2)) for w in widths)
+    torch.testing.assert_close(kernel._kernels(squared, widths), expected)
 
 
 def test_resamples_are_weighted_cells(pair):

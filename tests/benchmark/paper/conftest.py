@@ -25,7 +25,7 @@ def cells():
         },
         index=[f"cell{i}" for i in range(120)],
     )
-    symbols = [f"GENE{i}" for i in range(29)] + ["GENE0"]  # symbols are not always unique
+    symbols = [f"G{i}" for i in range(29)] + ["G0"]  # symbols are not always unique
     var = pd.DataFrame({"feature_name": symbols}, index=[f"ENSG{i:03d}" for i in range(30)])
     return AnnData(sparse.csr_matrix(counts, dtype=np.float32), obs=obs, var=var)
 

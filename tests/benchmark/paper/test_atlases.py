@@ -58,7 +58,7 @@ def test_a_missing_column_is_named_with_what_to_do(heart_file):
 
 def test_gene_symbols(fetus_file):
     names = load_fetus(fetus_file, gene_column="feature_name").adata.var_names
-    assert names[:2].tolist() == ["GENE0", "GENE1"] and names.is_unique
+    assert names[:2].tolist() == ["G0", "G1"] and names.is_unique
     with pytest.raises(KeyError, match="gene_column='symbol'"):
         load_fetus(fetus_file, gene_column="symbol")
 

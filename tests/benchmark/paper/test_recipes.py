@@ -6,6 +6,7 @@ import pytest
 
 from sccountsdiff.benchmark import paper
 from sccountsdiff.benchmark.baselines import CountsDiffPaper
+from sccountsdiff.benchmark.metrics import frechet
 from sccountsdiff.benchmark.paper import recipes, rows
 from sccountsdiff.benchmark.paper.atlases import load_fetus
 
@@ -29,6 +30,39 @@ def calls(monkeypatch):
 @pytest.fixture
 def few_steps(monkeypatch):
     monkeypatch.setattr(rows, "FEWEST_STEPS", 2)
+
+
+@pytest.fixture
+def short_trainings(few_steps, monkeypatch):
+    """One epoch of each method that has epochs, and few steps of sampling; all else as in the paper."""
+    make, embedder = rows.Row.method, frechet.train_embedder
+
+    def method(row, budget):
+        made = make(row, budget)
+        short = {"max_epochs": 1, "n_steps": 2, "n_resamples": 1, "n_levels": 4, "n_t": 3, "n_trees": 2}
+        return replace(made, **{name: value for name, value in short.items() if getattr(made, name, None) is not None})
+
+    monkeypatch.setattr(rows.Row, "method", method)
+    monkeypatch.setattr(frechet, "train_embedder", lambda train, **options: embedder(train, **options, max_epochs=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", paper.RECIPES)
+def test_every_recipe_runs_to_its_end(name, short_trainings, fetus_file, heart_file, released, tmp_path):
+    """All rows with all metrics, from the file; none is refused, and none is run again."""
+    recipe, heart = paper.RECIPES[name], name.startswith("heart")
+    file, columns = (heart_file, {"age": "age_group"}) if heart else (fetus_file, None)
+    options = {"scale": 1e-5, "columns": columns, "gene_column": "feature_name", "weights": released.folder}
+    options |= {"n_bootstrap": 2, "silent": True}
+    table = recipe(file, tmp_path, **options)
+    assert table["error"].isna().all(), table[["method", "error"]].drop_duplicates().to_dict("records")
+    scored = table.dropna(subset=["row"]) if "row" in table else table  # the truth has no row
+    assert set(scored["metric"]) == set(recipe.metrics) and scored["value"].notna().all()
+    side_by_side = paper.compare(table, name).xs("ours", axis=1, level=1)
+    columns = [metric for metric in side_by_side if not metric.startswith("log_")]  # a distance may be 0
+    assert side_by_side[columns].notna().all(axis=None), "rows of the paper without one of ours"
+    again = recipe(file, tmp_path, **options)
+    pd.testing.assert_frame_equal(again, table)
 
 
 @pytest.mark.parametrize("name", ["fetus_mcar", "fetus_mnar", "heart_mcar"])

@@ -1,5 +1,7 @@
 """The study is tidy, complete and decided by its seeds."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +32,32 @@ def test_the_seed_decides(tiny):
     pd.testing.assert_frame_equal(one, again.joint)
     # Seeds have toys of their own.
     assert tiny.marginal.query("dimension == 0")["true_variance"].nunique() == 2
+
+
+def test_an_interrupted_study_goes_on(tiny, tmp_path, monkeypatch, caplog):
+    """What was drawn is read again, bit for bit; what is damaged or of another budget is not."""
+    options = {"settings": {"one": Setting()}, "silent": True}
+    fit, fitted = simulated.study.fit, []
+
+    def interrupted(*args, **kwargs):
+        fitted.append(kwargs["description"])
+        if len(fitted) == 5:
+            raise KeyboardInterrupt
+        fit(*args, **kwargs)
+
+    monkeypatch.setattr(simulated.study, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(tmp_path, seeds=[0, 1], budget=TINY, **options)
+    study = run_study(tmp_path, seeds=[0, 1], budget=TINY, **options)
+    assert len(fitted) == 5 + 2 and fitted[4] == fitted[5], "four models were there"
+    pd.testing.assert_frame_equal(study.joint, tiny.joint)
+    pd.testing.assert_frame_equal(study.marginal, tiny.marginal)
+    damaged = min((tmp_path / "drawn").iterdir())
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    pd.testing.assert_frame_equal(run_study(tmp_path, seeds=[0, 1], budget=TINY, **options).joint, tiny.joint)
+    assert len(fitted) == 8 and "is damaged" in caplog.text
+    run_study(tmp_path, seeds=[0], budget=dataclasses.replace(TINY, n_gradient_steps=4), **options)
+    assert len(fitted) == 8 + len(COMPARED)
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,7 @@ def recipe_table() -> pd.DataFrame:
                 | {"attrition": "0 to 1" if varied else 0.0 if uncond else row.trial.attrition}
                 | {"images": row.n_images or (config.n_evaluated if recipe.figure == "curves" else None)}
                 | {"blocks": config.layers_per_block, "batch": config.batch_size, "steps": config.n_steps}
+                | {"lr": config.lr}
                 | {"paper_frechet": row.frechet, "paper_inception_score": row.inception_score}
                 | {"paper_inception_score_sd": row.inception_score_sd}
             )

@@ -9,6 +9,9 @@ from torch import Tensor
 from sccountsdiff.benchmark.metrics.inputs import best_device, blocks, check_pair
 from sccountsdiff.benchmark.metrics.registry import register_metric
 
+AT_A_TIME = 2**24
+"""Projections that are held at a time: 128 MB of each matrix."""
+
 
 @register_metric("sliced_wasserstein", direction="lower", group="distributional")
 def sliced_wasserstein(truth: np.ndarray, imputed: np.ndarray, *, n_projections: int = 1000, seed: int = 0) -> float:
@@ -45,7 +48,7 @@ def sliced_wasserstein(truth: np.ndarray, imputed: np.ndarray, *, n_projections:
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     towards = torch.as_tensor(directions, device=best_device())
     total = 0.0
-    for block in blocks(n_projections, 50):
+    for block in blocks(n_projections, max(AT_A_TIME // len(truth), 1)):
         true_places, places = (_sorted_projections(cells, towards[block]) for cells in (truth, imputed))
         total += float((true_places - places).square().sum())
     return float(np.sqrt(total / (n_projections * len(truth))))

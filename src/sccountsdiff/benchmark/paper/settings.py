@@ -132,6 +132,7 @@ def _hivae(n_likelihood: int) -> Callable[[Sizes], int]:
 _COUNTS_AND_MASK, _ALL = "counts, mask", "counts, mask, covariates"
 _NOTHING = ("", "", "")
 _LOG = "log counts over the observed depth in place of {}, undone in the answer: cells of all depths matter alike"
+_TOTALS = "log counts over the depth of the shown genes in place of counts per 10,000: cells of which less is shown look alike"
 PUBLISHED: dict[str, Published] = {
     "Zero imputation": Published(None, _NOTHING, "", ""),
     "Mean imputation": Published(
@@ -176,7 +177,8 @@ PUBLISHED: dict[str, Published] = {
         _scgpt,
         ("10 epochs", "64", "0.0001"),
         _ALL,
-        "a hidden gene attends to observed ones only, as in scGPT's generation; the label is added before the decoder",
+        "a hidden gene attends to observed ones only, as in scGPT's generation; the label is added before the decoder; "
+        + _TOTALS,
     ),
     "scGPT (pretrained)": Published(
         None,
@@ -189,7 +191,8 @@ PUBLISHED: dict[str, Published] = {
         ("5 epochs", "8 × 128", "0.0001"),
         _COUNTS_AND_MASK,
         "exact attention in the encoder and linear attention in the decoder, there the other way round; hidden values are "
-        "never shown as random ones, as the cells to impute say what is hidden",
+        "never shown as random ones, as the cells to impute say what is hidden; vectors of genes and values are multiplied as "
+        "well as added; " + _TOTALS,
     ),
     "Forest-Diffusion": Published(
         None, ("20 levels, 100 trees", "", "0.3"), _ALL, "fitted to training cells, not to the incomplete test cells"

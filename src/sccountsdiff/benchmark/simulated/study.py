@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +23,10 @@ from sccountsdiff.benchmark.simulated.gaussian import GaussianDiffusion
 from sccountsdiff.benchmark.simulated.masked import MaskedDiffusion
 from sccountsdiff.benchmark.simulated.networks import Budget, CountModel, fit, matched_width
 from sccountsdiff.benchmark.simulated.rounding import rounding_study
+from sccountsdiff.files import replacing, set_aside
 from sccountsdiff.seeding import global_seed
+
+logger = logging.getLogger("sccountsdiff")
 
 N_PROJECTIONS = 100  # as in the paper
 JOINT_MMD_SAMPLES, MARGINAL_MMD_SAMPLES = 2_000, 1_000  # its cost grows with the square, and there are ten marginals
@@ -123,7 +129,8 @@ def run_study(
     Parameters
     ----------
     output
-        Folder for tables and figures; default: none are written.
+        Folder for tables and figures; default: none are written. What models have drawn is kept in ``drawn`` there, so that
+        a study that was interrupted goes on.
     seeds
         One repetition each.
     settings
@@ -159,12 +166,13 @@ def run_study(
     for name, setting in settings.items():
         if not set(setting.models) <= set(MODELS) or not setting.learning_rate > 0:
             raise ValueError(f"Setting {name!r} needs {needs}; found {setting}.")
-    if output is not None:
-        Path(output).mkdir(parents=True, exist_ok=True)
+    kept = None if output is None else Path(output) / "drawn"
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
 
     joint, marginal, samples = [], {}, {}
     for (name, setting), seed in product(settings.items(), seeds):
-        truth, variance, drawn = _repeat(setting, budget, seed, f"{name}, seed {seed}", silent, device)
+        truth, variance, drawn = _repeat(setting, budget, seed, f"{name}, seed {seed}", silent, device, kept)
         for model, (n_parameters, x) in drawn.items():
             row = {"setting": name, "seed": seed, "model": model, "n_parameters": n_parameters}
             joint.append(row | joint_scores(truth, x))
@@ -184,7 +192,13 @@ def run_study(
 
 
 def _repeat(
-    setting: Setting, budget: Budget, seed: int, name: str, silent: bool, device: str | torch.device | None
+    setting: Setting,
+    budget: Budget,
+    seed: int,
+    name: str,
+    silent: bool,
+    device: str | torch.device | None,
+    kept: Path | None,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, tuple[int, np.ndarray]]]:
     """Truth, true variances, and the size and samples of each model, for one setting and seed."""
     device = torch.get_default_device() if device is None else torch.device(device)
@@ -197,13 +211,33 @@ def _repeat(
         target = MaskedDiffusion(train, budget.masked_width).n_parameters
     matched = matched_width(train.shape[1], train.shape[1], target)
     for kind in setting.models:
+        about = repr((kind, setting.mean_range, setting.learning_rate, budget, seed, device.type))
+        file = None if kept is None else kept / f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.npz"
+        if file is not None and (found := _read(file)) is not None:
+            drawn[kind] = found
+            continue
         with global_seed(seed):  # initial weights
             model = MODELS[kind](train, budget.masked_width if kind == "masked" else matched).to(device)
         generator = torch.Generator(device=device).manual_seed(seed)
         fit(model, train, budget, setting.learning_rate, generator, description=f"{name}: {kind}", silent=silent)
         x = model.sample(budget.n_samples, budget.n_sampling_steps, generator)
         drawn[kind] = (model.n_parameters, x.cpu().numpy())
+        if file is not None:
+            with replacing(file) as beside, beside.open("wb") as whole:
+                np.savez(whole, n_parameters=model.n_parameters, samples=drawn[kind][1])
     return truth, np.diag(toy.covariance), drawn
+
+
+def _read(file: Path) -> tuple[int, np.ndarray] | None:
+    """Size and samples of a model that was drawn from before; a damaged file is put aside."""
+    if not file.is_file():
+        return None
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return int(arrays["n_parameters"]), arrays["samples"]
+    except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+        logger.warning("%s is damaged (%s): put aside as %s, and made again.", file, error, set_aside(file).name)
+        return None
 
 
 def joint_scores(truth: np.ndarray, samples: np.ndarray) -> dict[str, float]:
