@@ -18,6 +18,7 @@ from sccountsdiff.diffusion.prediction import (
     MixturePrediction,
     Prediction,
     indicators,
+    numbers,
 )
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_observed
@@ -60,6 +61,7 @@ __all__ = [
     "get_schedule",
     "guide",
     "indicators",
+    "numbers",
     "law_loss",
     "log_likelihood",
     "log_mean",

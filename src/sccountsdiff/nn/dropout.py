@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from sccountsdiff.checks import check_number
-from sccountsdiff.diffusion import bernoulli
+from sccountsdiff.diffusion import bernoulli, numbers
 
 
 class Dropout(nn.Module):
@@ -48,4 +48,4 @@ class Dropout(nn.Module):
         """Drop entries of ``x`` in training."""
         if not self.training or self.rate == 0:
             return x
-        return x * self.kept(x.shape, x.device) * self.scale
+        return x * (self.scale * numbers(self.kept(x.shape, x.device), x.dtype))
