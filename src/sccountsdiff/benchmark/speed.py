@@ -403,6 +403,7 @@ def _scvi(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(adata)
     model.is_trained_ = True
+    model.module.eval()  # as training leaves it
     optimizer = torch.optim.Adam(model.module.parameters(), lr=1e-3, eps=0.01, weight_decay=1e-6)
     batch = next(iter(model._make_data_loader(adata=model.adata, batch_size=batch_size)))
     options = {"batch_size": batch_size}

@@ -118,7 +118,7 @@ def sample(
             if final == "sample" or number < len(walk) - 1:
                 filled = n + draw_births(prediction, beta, rounding, generator)
             elif final == "mean":
-                filled = n + beta * checked_mean(prediction)
+                filled = torch.addcmul(n, beta, checked_mean(prediction))
             else:
                 filled = log_mean(prediction, n, beta)
             x = sites.put(x, filled)

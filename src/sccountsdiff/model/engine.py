@@ -134,9 +134,9 @@ def fill(
                     law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                found = torch.stack(
+                found = torch.cat(
                     [
-                        torch.stack([_taken_at(draw(generator()), places) for draw in taken]).mean(0)
+                        _mean_of([_taken_at(draw(generator()), places) for draw in taken])
                         for generator, taken in zip(start, _taken(draws, settings.final), strict=False)
                     ]
                 )
@@ -149,6 +149,11 @@ def _last_law(draw: Callable[..., Tensor], generator: torch.Generator) -> tuple[
     last: list[tuple[Tensor, Prediction]] = []
     draw(generator, on_last=lambda n, births: last.append((n, births)))
     return last[0]
+
+
+def _mean_of(draws: list[Tensor]) -> Tensor:
+    """The mean of some draws, as a row."""
+    return draws[0][None] if len(draws) == 1 else torch.stack(draws).mean(0, keepdim=True)
 
 
 def _taken_at(draw: Tensor, places: Tensor | None) -> Tensor:

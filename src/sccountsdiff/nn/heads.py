@@ -206,13 +206,12 @@ class NegativeBinomial(Head):
 
         def law(shift, log_theta, log_mean, xt, p, log_lost, log_dispersion) -> tuple[Tensor, Tensor]:
             mu = torch.exp(log_mean + shift)
-            theta = bounded_dispersion(INITIAL_LOG_DISPERSION + log_dispersion + log_theta, mu, given.largest)
+            theta = bounded_dispersion(log_dispersion + log_theta, mu, given.largest)
             log_shape = torch.log(theta + xt)
             return log_lost + log_shape - torch.log(theta / mu + p), log_shape
 
-        log_dispersion = given.log_dispersion
-        if not isinstance(log_dispersion, Tensor):
-            log_dispersion = given.log_lost.new_full((len(given.log_lost), 1), log_dispersion)
+        log_dispersion = given.log_lost.new_full((len(given.log_lost), 1), INITIAL_LOG_DISPERSION)
+        log_dispersion = log_dispersion + given.log_dispersion
         return Prediction(
             *in_pieces(law, shift, log_theta, given.log_mean, given.xt, given.p, given.log_lost, log_dispersion)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,18 @@ class Entries(NamedTuple):
     def rows(self, some: slice) -> Entries:
         """The same of some of the cells."""
         return Entries(*(value if len(value) == 1 else value[some] for value in self))
+
+    def at(self, places: Tensor) -> Entries:
+        """The same of some entries, at these positions row by row, as vectors."""
+        n_genes = self.y.shape[1]
+        row, column = places // n_genes, places % n_genes
+
+        def chosen(value: Tensor) -> Tensor:
+            if value.shape[1] == 1:
+                return value[:, 0] if len(value) == 1 else value[:, 0].index_select(0, row)
+            return value[0].index_select(0, column) if len(value) == 1 else value.reshape(-1).index_select(0, places)
+
+        return Entries(*map(chosen, self))
 
 
 def posterior_nb_loss(outputs: Tensor, entries: Entries) -> Tensor:
@@ -71,63 +84,81 @@ def posterior_nb_loss(outputs: Tensor, entries: Entries) -> Tensor:
 class _PosteriorLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, outputs: Tensor, *values: Tensor) -> Tensor:
-        entries, needs_slopes = Entries(*values), ctx.needs_input_grad[0]
+        entries = Entries(*values)
         n_cells, n_genes = outputs.shape[1:]
+        slopes = outputs.new_empty(n_cells, 2, n_genes) if ctx.needs_input_grad[0] else None
         # What is computed for each entry of a piece stays in the cache of a core.
         size = max(1, PIECE // max(n_genes, 1)) if host_sees(outputs) else n_cells
-        slopes = torch.empty_like(outputs) if needs_slopes else None
         total = outputs.new_zeros(())
         for start in range(0, n_cells, size):
             some = slice(start, start + size)
-            into = None if slopes is None else slopes[:, some]
-            total += _piece(outputs[:, some], entries.rows(some), into)
+            into = None if slopes is None else slopes[some].unbind(1)
+            total += _without_counts(outputs[:, some].unbind(), entries.rows(some), into)
+        # What counts add vanishes where there is none: it is computed where there is one, if that can be seen.
+        if host_sees(entries.y):
+            at = positions(entries.y != 0)
+            loss, more = _of_counts([v.reshape(-1).index_select(0, at) for v in outputs], entries.at(at))
+            for k, slope in enumerate(more if slopes is not None else ()):
+                slopes.view(-1).index_add_(0, at + (at // n_genes + k) * n_genes, slope)
+        else:
+            loss, more = _of_counts(outputs.unbind(), entries)
+            if slopes is not None:
+                slopes += torch.stack(more, dim=1)
         ctx.save_for_backward(slopes)
-        return total
+        return total + loss
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return gradient * ctx.saved_tensors[0], *[None] * len(Entries._fields)
+        return (gradient * ctx.saved_tensors[0]).movedim(1, 0), *[None] * len(Entries._fields)
 
 
-def _piece(outputs: Tensor, entries: Entries, slopes: Tensor | None) -> Tensor:
-    """The sum over some cells; its derivatives by the outputs are written into ``slopes``.
+class _Posterior(NamedTuple):
+    """The gamma of each rate after its noised count: ``m = s r`` is the mean of what remains, ``r = (1 - p) / b``."""
 
-    With the shape ``s = theta + x_t`` of the posterior and its rate ``b = theta / mu + p``, the mean of what remains is
-    ``m = s r`` with ``r = (1 - p) / b``.
-    """
-    y, weight, log_mean, log_dispersion, xt, p, log_lost, tail = entries
-    mu = (outputs[0] + log_mean).exp_()
-    free = (outputs[1] + log_dispersion).exp_()
-    theta = torch.addcmul(free, mu, tail)
-    shape = theta + xt
-    inverse_scale = theta.div_(mu)
-    rate = inverse_scale + p
-    r = log_lost.exp() / rate
-    mean, log1p_r = shape * r, torch.log1p(r)
-    # Of an entry without any count to come, the loss is m + s log(1 + r).
-    loss = torch.addcmul(mean, shape, log1p_r)
-    # All else has y as a factor: computed where there is any, if that can be seen, which takes a fraction of the time.
-    at = positions(y != 0) if host_sees(y) else None
+    shape: Tensor  # s = theta + x_t
+    rate: Tensor  # b = theta / mu + p
+    ratio: Tensor  # r
+    by_mu: Tensor  # derivative of log m by log mu
+    by_shape: Tensor  # of log s by the second output
+    by_rate: Tensor  # of log b by the second output
 
-    def of(values: Tensor) -> Tensor:
-        return values if at is None else values.flatten().index_select(0, at)
 
-    def add(values: Tensor, more: Tensor) -> Tensor:
-        return values.add_(more) if at is None else values.view(-1).index_add_(0, at, more).view_as(values)
+def _posterior(outputs: Sequence[Tensor], entries: Entries) -> _Posterior:
+    mu = (outputs[0] + entries.log_mean).exp_()
+    free = (outputs[1] + entries.log_dispersion).exp_()  # theta, but for what the tail adds to it
+    theta = torch.addcmul(free, mu, entries.tail)
+    shape = theta + entries.xt
+    by_mu = theta.div_(mu)
+    rate = by_mu + entries.p
+    by_rate = free / mu.mul_(rate)
+    return _Posterior(shape, rate, entries.log_lost.exp() / rate, by_mu.div_(rate), free.div_(shape), by_rate)
 
-    counts, shapes, ratios, means = of(y), of(shape), of(r), of(mean)
-    log_gamma, by_shape = gamma_ratio(shapes, counts)
-    loss = add(
-        loss, counts * torch.log1p(ratios) - torch.xlogy(counts, means) - torch.xlogy(counts, ratios) - log_gamma
-    )
+
+def _without_counts(outputs: Sequence[Tensor], entries: Entries, slopes: Sequence[Tensor] | None) -> Tensor:
+    """The sum if no count were to come, ``m + s log(1 + r)`` of each entry, and its derivatives into ``slopes``."""
+    law, weight = _posterior(outputs, entries), entries.weight
+    mean, log1p_r = law.shape * law.ratio, torch.log1p(law.ratio)
+    total = torch.addcmul(mean, law.shape, log1p_r).mul_(weight).sum()
     if slopes is not None:
-        # By log m of Eq. 6; by log s of the likelihood, whose mean stands still.
-        by_mean = (mean - y).mul_(weight)
-        r1 = r + 1
-        by_law = log1p_r.sub_(r.div_(r1)).mul_(shape)
-        by_law = add(by_law, counts / of(r1) - shapes * by_shape).mul_(weight)
-        # And from these to the outputs: by log mu, and by the log of theta but for what the tail adds to it.
-        torch.mul(by_mean, inverse_scale.div_(rate), out=slopes[0])
-        by_theta = by_law.add_(by_mean).div_(shape).sub_(by_mean.div_(mu.mul_(rate)))
-        torch.mul(free, by_theta, out=slopes[1])
-    return loss.mul_(weight).sum()
+        # By log m of Eq. 6, and by log s of the likelihood, whose mean stands still.
+        by_mean = mean.mul_(weight)
+        by_law = log1p_r.sub_(law.ratio / (law.ratio + 1)).mul_(law.shape).mul_(weight)
+        _to_outputs(by_mean, by_law, law, slopes)
+    return total
+
+
+def _of_counts(outputs: Sequence[Tensor], entries: Entries) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """What counts add to the sum, and to the derivatives of each entry by the outputs."""
+    law, y, weight = _posterior(outputs, entries), entries.y, entries.weight
+    log_gamma, slope = gamma_ratio(law.shape, y)
+    logs = torch.xlogy(y, law.shape * law.ratio) + torch.xlogy(y, law.ratio) - y * torch.log1p(law.ratio)
+    by_law = (y / (law.ratio + 1) - law.shape * slope).mul_(weight)
+    slopes = torch.empty_like(y), torch.empty_like(y)
+    _to_outputs(-y * weight, by_law, law, slopes)
+    return -((logs + log_gamma) * weight).sum(), slopes
+
+
+def _to_outputs(by_mean: Tensor, by_law: Tensor, law: _Posterior, slopes: Sequence[Tensor]) -> None:
+    """From derivatives by log m and by log s to those by the outputs."""
+    torch.mul(by_mean, law.by_mu, out=slopes[0])
+    torch.mul(by_law.add_(by_mean), law.by_shape, out=slopes[1]).addcmul_(by_mean, law.by_rate, value=-1)
