@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, HurdlePrediction, MixturePrediction, Prediction, numbers
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, HurdlePrediction, MixturePrediction, Prediction
+from sccountsdiff.diffusion.prediction import numbers
 
 
 def test_mean_is_that_of_the_logarithm():

@@ -18,7 +18,6 @@ from sccountsdiff.diffusion.prediction import (
     MixturePrediction,
     Prediction,
     indicators,
-    numbers,
 )
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import show_observed
@@ -61,7 +60,6 @@ __all__ = [
     "get_schedule",
     "guide",
     "indicators",
-    "numbers",
     "law_loss",
     "log_likelihood",
     "log_mean",

@@ -55,7 +55,7 @@ def numbers(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     Examples
     --------
     >>> import torch
-    >>> from sccountsdiff.diffusion import numbers
+    >>> from sccountsdiff.diffusion.prediction import numbers
     >>> numbers(torch.tensor([True, False])).tolist()
     [1.0, 0.0]
     """

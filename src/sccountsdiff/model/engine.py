@@ -107,19 +107,10 @@ def fill(
             at_rest = at_rest.masked_fill(missing, MISSING)
         # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
         at_rest[:, absent] = NOISED
-        entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(device)
-        fold_of = _folds(chosen.shape, entries, n_folds, make_generator(device, seed, number, _FOLDS))
-        n_entries = chosen.size if entries is None else len(entries)
-        values = x0.new_empty(len(summaries) or n_samples, n_entries)
-        for fold in range(n_folds):
-            # Where the entries of the fold are among all that are filled in, and in the cells; `None`: all of them.
-            members = None if fold_of is None else positions(fold_of == fold)
-            if (n_entries if members is None else len(members)) == 0:
-                continue
-            places = members if entries is None else entries if members is None else entries[members]
-            if places is None:
-                status = torch.full_like(x0, NOISED)
-            else:
+        values = x0.new_empty(len(summaries) or n_samples, np.count_nonzero(chosen))
+        for fold, members, places in _folds(chosen, n_folds, make_generator(device, seed, number, _FOLDS)):
+            status = torch.full_like(x0, NOISED)
+            if places is not None:
                 status = at_rest.flatten().index_fill(0, places, NOISED).view(x0.shape)
             rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
             carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
@@ -129,8 +120,7 @@ def fill(
             start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
             if summaries:
                 law = Outcome.stack([_last_law(draw, generator()) for generator in start for draw in draws])
-                noised = None if places is None else positions(status == NOISED)
-                if places is not None and len(noised) > len(places):
+                if places is not None and len(noised := positions(status == NOISED)) > len(places):
                     law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
@@ -260,9 +250,18 @@ def choose_seed(seed: int | None) -> int:
     return whole_number("seed", seed, least=0, below=2**63)  # files hold no larger numbers
 
 
-def _folds(shape: tuple[int, ...], entries: Tensor | None, n_folds: int, generator: torch.Generator) -> Tensor | None:
-    """The fold of each of some entries, or of all of them, row by row; ``None`` if there is one fold."""
+def _folds(
+    chosen: np.ndarray, n_folds: int, generator: torch.Generator
+) -> Iterator[tuple[int, Tensor | None, Tensor | None]]:
+    """Of each fold its number, where its entries are among those that are filled in, and where in the cells; ``None``: all."""
+    entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(generator.device)
     if n_folds == 1:
-        return None
-    folds = torch.randint(n_folds, shape, generator=generator, device=generator.device).flatten()
-    return folds if entries is None else folds[entries]
+        if chosen.any():
+            yield 0, None, entries
+        return
+    fold_of = torch.randint(n_folds, chosen.shape, generator=generator, device=generator.device).flatten()
+    fold_of = fold_of if entries is None else fold_of[entries]
+    for fold in range(n_folds):
+        members = positions(fold_of == fold)
+        if len(members):
+            yield fold, members, members if entries is None else entries[members]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from sccountsdiff.checks import check_number
-from sccountsdiff.diffusion import bernoulli, numbers
+from sccountsdiff.diffusion import bernoulli
+from sccountsdiff.diffusion.prediction import numbers
 
 
 class Dropout(nn.Module):

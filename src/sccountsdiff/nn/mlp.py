@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.diffusion import numbers
 from sccountsdiff.diffusion.host import host_sees
+from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
 

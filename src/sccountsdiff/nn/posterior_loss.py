@@ -98,8 +98,9 @@ class _PosteriorLoss(torch.autograd.Function):
         if host_sees(entries.y):
             at = positions(entries.y != 0)
             loss, more = _of_counts([v.reshape(-1).index_select(0, at) for v in outputs], entries.at(at))
-            for k, slope in enumerate(more if slopes is not None else ()):
-                slopes.view(-1).index_add_(0, at + (at // n_genes + k) * n_genes, slope)
+            if slopes is not None:
+                for k, slope in enumerate(more):
+                    slopes.view(-1).index_add_(0, at + (at // n_genes + k) * n_genes, slope)
         else:
             loss, more = _of_counts(outputs.unbind(), entries)
             if slopes is not None:
