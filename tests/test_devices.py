@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
 
 from sccountsdiff.diffusion import NOISED, OBSERVED
 from sccountsdiff.model.engine import draw_sites, make_generator
 from sccountsdiff.model.settings import SamplingSettings
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import HEADS
+from sccountsdiff.training import LOOK_EVERY, BestAverage, CountsDiffTrainingPlan
 
 N_CELLS, N_GENES = 16, 12
 WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique", "_unique2"}
@@ -21,7 +25,10 @@ WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero
 
 
 class Waits(TorchDispatchMode):
-    """Counts the operations for which a GPU would be waited for."""
+    """Counts the operations for which a GPU would be waited for.
+
+    Not those on tensors that are said to be on the host, by their attribute ``on_host``, and on what is made of them.
+    """
 
     def __init__(self):
         super().__init__()
@@ -30,13 +37,25 @@ class Waits(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         # Times and rates are on the host, in double precision, and may be read.
-        on_host = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
+        said = bool(args) and getattr(args[0], "on_host", False)
+        on_host = said or (bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64)
         by_mask = name in ("index", "index_put", "index_put_") and any(
             index is not None and index.dtype == torch.bool for index in args[1]
         )
         if (name in WAITS and not on_host) or by_mask:
             self.found[name] += 1
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        if said and isinstance(result, torch.Tensor):
+            result.on_host = True
+        return result
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_device(monkeypatch):
+    """No short cut that only the host can see is taken."""
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__name__", "").startswith("sccountsdiff.") and hasattr(module, "host_sees"):
+            monkeypatch.setattr(module, "host_sees", lambda values: False)
 
 
 def make(**kwargs) -> CountsDiffModule:
@@ -85,6 +104,35 @@ def test_a_training_step_waits_for_nothing(head, n_factors, backbone):
     with Waits() as waits:
         step(module, optimizer, tensors)
     assert not waits.found
+
+
+class CountsOnHost(pl.Callback):
+    """The average keeps the number of its steps there."""
+
+    def on_train_start(self, trainer, pl_module):
+        trainer.callbacks[0]._average_model.n_averaged.on_host = True
+
+
+def waits_of_training(n_steps: int) -> Counter:
+    """All that is waited for by Lightning, optimiser, average and watch, without validation."""
+    plan = CountsDiffTrainingPlan(make(n_factors=3))
+    trainer = pl.Trainer(
+        max_steps=n_steps,
+        max_epochs=1,
+        accelerator="cpu",
+        gradient_clip_val=1.0,
+        callbacks=[BestAverage(), CountsOnHost()],
+        **dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False),
+    )
+    with Waits() as waits:
+        trainer.fit(plan, DataLoader([batch()] * n_steps, batch_size=None))
+    return waits.found
+
+
+def test_a_step_of_a_training_waits_for_nothing():
+    """Once in a while the losses are looked at; that apart, more steps are not waited for more often."""
+    few, more, looked = (waits_of_training(n).total() for n in (4, LOOK_EVERY - 4, LOOK_EVERY + 4))
+    assert few == more == looked - 1
 
 
 @pytest.mark.parametrize("head", [*HEADS])

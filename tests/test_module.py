@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sccountsdiff.data.missing import OBSERVED_KEY
-from sccountsdiff.diffusion import NOISED, OBSERVED, Fisher, Prediction, count_loss, draw_noised, nb_loss
+from sccountsdiff.diffusion import NOISED, OBSERVED, Fisher, count_loss, draw_noised, nb_loss
 from sccountsdiff.module import CountsDiffModule
 
 N_GENES = 12
@@ -127,14 +127,16 @@ class TestLoss:
         noised = out["noised"]
         shape = noised.y.shape
         generator = torch.Generator().manual_seed(1)
-        prediction = Prediction(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator))
+        outputs = torch.randn(2, *shape, generator=generator)
+        given = module.generative(**out)["given"]
+        prediction = module.denoiser.head.predict(outputs, given)
         total = weight = 0.0
         for i, j in np.ndindex(*shape):
             if noised.status[i, j] == NOISED:
                 y, log_mean, log_theta = noised.y[i, j], prediction.log_mean[i, j], prediction.log_dispersion[i, j]
                 total += noised.weight[i] * (count_loss(y, log_mean) + nb_loss(y, log_mean, log_theta))
                 weight += 1
-        loss = module.loss(batch, out, {"prediction": prediction}).loss
+        loss = module.loss(batch, out, {"outputs": outputs, "given": given}).loss
         torch.testing.assert_close(loss, total / weight)
 
     def test_a_batch_without_noised_entries_costs_nothing(self):
@@ -142,8 +144,7 @@ class TestLoss:
         _, out = draw(module, batch)
         noised = out["noised"]
         nothing = dataclasses.replace(noised, status=torch.full_like(noised.status, OBSERVED))
-        prediction = Prediction(torch.zeros_like(noised.y), torch.zeros_like(noised.y))
-        loss = module.loss(batch, out | {"noised": nothing}, {"prediction": prediction}).loss
+        loss = module.loss(batch, out | {"noised": nothing}, module.generative(**out)).loss
         assert loss == 0
 
     def test_depends_on_missing_entries_in_no_way(self):

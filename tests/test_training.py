@@ -229,14 +229,30 @@ class TestInterruption:
         assert "not clipped" in cause(precision="32-true", gradient_clip_val=None)
         assert "may help" in cause(precision="32-true", gradient_clip_val=1.0)
 
-    def test_on_a_gpu_the_loss_before_is_looked_at(self):
-        watch, plan = LossWatch(), SimpleNamespace(global_step=7, current_epoch=1)
+    def test_losses_of_a_device_are_looked_at_together(self, monkeypatch):
+        monkeypatch.setattr(training, "host_sees", lambda values: False)
+        watch, plan = LossWatch(every=4), SimpleNamespace(current_epoch=1)
         plan.trainer = SimpleNamespace(precision="32-true", gradient_clip_val=1.0)
-        lost = SimpleNamespace(device=SimpleNamespace(type="cuda"), detach=lambda: torch.tensor(math.nan))
-        watch(lost, plan)
-        plan.global_step = 8
-        with pytest.raises(TrainingDiverged, match="in step 7 of epoch 1: the loss is nan"):
-            watch(lost, plan)
+        losses = [1.0, 2.0, 1.0, 3.0, 2.0, math.nan, math.nan]
+        for plan.global_step, loss in enumerate(losses):
+            watch(torch.tensor(loss), plan)
+        with pytest.raises(TrainingDiverged, match="in step 5 of epoch 1: the loss is nan"):
+            watch(torch.tensor(1.0), plan)
+        watch.look(plan.trainer)  # nothing is left to look at
+
+    @pytest.mark.parametrize("train_size", [0.8, 1.0])
+    def test_weights_of_a_device_are_looked_at_before_they_are_kept(self, simulate, monkeypatch, train_size):
+        """Averages of the epoch in which the loss was lost would be kept, if nobody had looked by its end."""
+        monkeypatch.setattr(training, "host_sees", lambda values: False)
+        look_at = LossWatch.__call__
+
+        def lie(watch, loss, plan):  # the weights stay whole: what is wrong has to be seen in the losses
+            look_at(watch, loss * (math.nan if plan.global_step == 9 else 1), plan)
+
+        monkeypatch.setattr(LossWatch, "__call__", lie)
+        model, error = self.train(simulate, train_size=train_size)
+        assert isinstance(error, TrainingDiverged) and "step 9 of epoch 1: the loss is nan" in str(error)
+        assert "The weights of epoch 0, the best so far, are kept" in str(error)
 
 
 class TestDefaultMaxEpochs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ from sccountsdiff.diffusion import (
     get_schedule,
     indicators,
 )
-from sccountsdiff.nn import Backbone, CountsDenoiser, Head, get_backbone, get_head
+from sccountsdiff.diffusion.host import host_sees
+from sccountsdiff.nn import Backbone, CountsDenoiser, Head, HeadInput, get_backbone, get_head
 
 LARGEST_SHIFT = 2.0
 """Log dispersions of groups of genes are changed by this much at most."""
@@ -154,8 +155,14 @@ class CountsDiffModule(BaseModuleClass):
         observed = tensors.get(OBSERVED_KEY)
         if observed is not None and self.group_members is not None and observed.shape[1] == len(self.group_members):
             observed = observed.to(x.dtype) @ self.group_members.to(x.dtype)  # of whole groups, not of each gene
+        cells = {"categories": categories, "continuous": continuous}
+        if observed is None and expressed is None and host_sees(x) and not bool(x.sum().isnan()):
+            return {
+                "x0": x,
+                "missing": torch.zeros_like(x, dtype=torch.bool),
+            } | cells  # a sum takes less than looking at each
         missing = is_missing(x, observed, expressed)
-        return {"x0": x.masked_fill(missing, 0), "missing": missing, "categories": categories, "continuous": continuous}
+        return {"x0": x.masked_fill(missing, 0), "missing": missing} | cells
 
     def standardised(self, continuous: Tensor) -> Tensor:
         """Continuous covariates (..., covariates), logs of size factors, in standard deviations from their mean."""
@@ -178,17 +185,30 @@ class CountsDiffModule(BaseModuleClass):
         thinned. With ``x`` and ``status``, entries that are observed there are taken to be the same in all calls, and what
         follows from them is computed once.
         """
+        look = self._look_with(categories, continuous, kept, x, status)
+
+        def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
+            outputs, given = look(x, status, t, null)
+            with torch.autocast(x.device.type, enabled=False):
+                return self.denoiser.head.law(outputs, given)
+
+        return denoise
+
+    def _look_with(
+        self, categories: Tensor, continuous: Tensor, kept: Tensor | None, x: Tensor | None, status: Tensor | None
+    ) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, HeadInput]]:
+        """As :meth:`denoise_with`, but what the head is given instead of what it makes of that."""
         unseen = (categories >= self.n_categories).any(1) | continuous.isnan().any(1)
         categories = categories.masked_fill(unseen[:, None], 0)
         continuous = continuous.masked_fill(unseen[:, None], 0)
         context = self.denoiser.context(categories, continuous, x, status)
 
-        def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
+        def look(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> tuple[Tensor, HeadInput]:
             copies = len(x) // len(context)  # 2 under guidance
             null = null | unseen.repeat(copies)
-            return self.denoiser.predict(x, status, t.to(x.dtype), context.repeat(copies), null, kept)
+            return self.denoiser.look(x, status, t.to(x.dtype), context.repeat(copies), null, kept)
 
-        return denoise
+        return look
 
     @torch.no_grad()
     def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
@@ -250,18 +270,22 @@ class CountsDiffModule(BaseModuleClass):
 
     def generative(
         self, noised: NoisedCounts, null: Tensor, categories: Tensor, continuous: Tensor
-    ) -> dict[str, Prediction]:
-        """Predict the remaining counts."""
-        denoise = self.denoise_with(categories, continuous, noised.kept)
-        return {"prediction": denoise(noised.xt, noised.status, noised.t, null)}
+    ) -> dict[str, Tensor | HeadInput]:
+        """What the network says of the remaining counts; the head makes a law of it (:meth:`Head.law`)."""
+        look = self._look_with(categories, continuous, noised.kept, None, None)
+        outputs, given = look(noised.xt, noised.status, noised.t, null)
+        return {"outputs": outputs, "given": given}
 
-    def loss(self, tensors, inference_outputs: dict, generative_outputs: dict[str, Prediction]) -> LossOutput:
+    def loss(self, tensors, inference_outputs: dict, generative_outputs: dict) -> LossOutput:
         """Eq. 6, or the loss of another head, over the noised entries."""
         noised = inference_outputs["noised"]
         _, is_noised = indicators(noised.status)
-        loss = self.denoiser.head.loss(noised.y, generative_outputs["prediction"])
-        loss = (noised.weight[:, None] * is_noised * loss).sum() / is_noised.sum().clamp_min(1)
-        return LossOutput(loss=loss, n_obs_minibatch=len(noised.y))
+        n_noised = is_noised.sum().clamp_min(1)
+        with torch.autocast(noised.y.device.type, enabled=False):
+            total = self.denoiser.head.total_loss(
+                noised.y, **generative_outputs, weight=is_noised * noised.weight[:, None]
+            )
+        return LossOutput(loss=total / n_noised, n_obs_minibatch=len(noised.y))
 
     def sample(self, *args, **kwargs):
         """Draws are made by the model's ``impute`` and ``generate``; a minibatch alone does not say what to fill in."""

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from scvi.train import TrainRunner
 
+from sccountsdiff.diffusion.host import host_sees
 from sccountsdiff.module import CountsDiffModule
 
 logger = logging.getLogger("sccountsdiff")
@@ -22,11 +23,91 @@ logger = logging.getLogger("sccountsdiff")
 EXPLODED = 1e4
 """A loss so many times above the first one, or above 1, does not come back."""
 
+LOOK_EVERY = 50
+"""Steps between two looks at the losses of a GPU: each look waits for it."""
+
 VALIDATION_DRAWS = 1000
 """Noised states that a small validation set is repeated to: the loss of a few cells is mostly noise."""
 
 
-class CountsDiffTrainingPlan(pl.LightningModule):
+class TrainingDiverged(RuntimeError):
+    """The loss is not a number any more, or beyond all measure."""
+
+
+class LossWatch:
+    """Stops a training whose loss has gone, before it has spoilt more weights.
+
+    Losses stay on their device and are looked at together, now and then: for each look the device has to be waited for.
+    A CPU does not have to be waited for.
+
+    Parameters
+    ----------
+    lr
+        Learning rate, which is often the cause.
+    every
+        Steps between two looks at most.
+
+    Examples
+    --------
+    >>> watch = LossWatch()
+    >>> watch.has_diverged(2.0), watch.has_diverged(40.0), watch.has_diverged(1e9), watch.has_diverged(math.nan)
+    (False, False, True, True)
+    """
+
+    def __init__(self, lr: float = 0.0, every: int = LOOK_EVERY) -> None:
+        self.lr, self.every = lr, every
+        self._first: float | None = None
+        self._unseen: list[tuple[int, int, torch.Tensor]] = []
+
+    def __call__(self, loss: torch.Tensor, plan: pl.LightningModule) -> None:
+        """Remember the loss of a step, and look at the last ones if it is time."""
+        self._unseen.append((plan.global_step, plan.current_epoch, loss.detach()))
+        if host_sees(loss) or len(self._unseen) >= self.every:
+            self.look(plan.trainer)
+
+    def look(self, trainer: pl.Trainer) -> None:
+        """Stop at the first loss since the last look that is none; to be called before weights are kept."""
+        unseen, self._unseen = self._unseen, []
+        if not unseen:
+            return
+        losses = torch.stack([loss for *_, loss in unseen])
+        self._first = float(losses[0]) if self._first is None else self._first
+        if not self.has_diverged(float(losses.masked_fill(~losses.isfinite(), math.inf).max())):
+            return
+        for (step, epoch, _), value in zip(unseen, losses.tolist(), strict=True):
+            if self.has_diverged(value):
+                raise TrainingDiverged(
+                    f"Training diverged in step {step} of epoch {epoch}: the loss is {value:.3g}. "
+                    f"{_likely_cause(self.lr, trainer)}"
+                )
+
+    def has_diverged(self, loss: float) -> bool:
+        """Whether a loss is none, compared with the first one."""
+        self._first = loss if self._first is None else self._first
+        return not math.isfinite(loss) or loss > EXPLODED * max(1.0, abs(self._first))
+
+
+class WatchedTraining(pl.LightningModule):
+    """A training whose ``watch`` is given the loss of each step, and looks before weights are kept or saved."""
+
+    watch: LossWatch
+
+    def on_train_epoch_end(self) -> None:
+        """Look at what is left."""
+        look_at_losses(self)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save no weights that are spoilt."""
+        look_at_losses(self)
+
+
+def look_at_losses(plan: torch.nn.Module) -> None:
+    """Stop a training, if it is one that is watched, at a loss that is none."""
+    if isinstance(plan, WatchedTraining):
+        plan.watch.look(plan.trainer)
+
+
+class CountsDiffTrainingPlan(WatchedTraining):
     """AdamW with linear warm-up and cosine decay; validation on fixed times, masks and noise.
 
     Parameters
@@ -63,7 +144,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         self.validation_seed = validation_seed
         self.n_obs_training: int | None = None  # set by the runner
         self.n_obs_validation: int | None = None
-        self._watch = LossWatch(self.lr)
+        self.watch = LossWatch(self.lr)
 
     def on_fit_start(self) -> None:
         """Give each of several processes times and noise of its own: they start from the same seed."""
@@ -74,7 +155,7 @@ class CountsDiffTrainingPlan(pl.LightningModule):
     def training_step(self, batch, batch_idx: int) -> torch.Tensor:
         """Loss of one minibatch."""
         _, _, output = self.module(batch)
-        self._watch(output.loss, self)
+        self.watch(output.loss, self)
         self._log("train_loss", output)
         return output.loss
 
@@ -112,46 +193,6 @@ class CountsDiffTrainingPlan(pl.LightningModule):
         )
         n_steps = max(1, int(self.trainer.estimated_stepping_batches))
         return warm_up_and_decay(optimizer, n_steps, min(self.n_warmup_steps, n_steps // 10), self.lr_final)
-
-
-class TrainingDiverged(RuntimeError):
-    """The loss is not a number any more, or beyond all measure."""
-
-
-class LossWatch:
-    """Stops a training whose loss has gone, before it has spoilt more weights.
-
-    Parameters
-    ----------
-    lr
-        Learning rate, which is often the cause.
-
-    Examples
-    --------
-    >>> watch = LossWatch()
-    >>> watch.has_diverged(2.0), watch.has_diverged(40.0), watch.has_diverged(1e9), watch.has_diverged(math.nan)
-    (False, False, True, True)
-    """
-
-    def __init__(self, lr: float = 0.0) -> None:
-        self.lr = lr
-        self._first: float | None = None
-        self._last: tuple[int, torch.Tensor] | None = None
-
-    def __call__(self, loss: torch.Tensor, plan: pl.LightningModule) -> None:
-        """Look at a loss; on a GPU, at the one before, for which there is nothing to wait."""
-        before, self._last = self._last, (plan.global_step, loss.detach())
-        step, value = self._last if loss.device.type == "cpu" else before or (0, torch.zeros(()))
-        if self.has_diverged(float(value)):
-            raise TrainingDiverged(
-                f"Training diverged in step {step} of epoch {plan.current_epoch}: the loss is {float(value):.3g}. "
-                f"{_likely_cause(self.lr, plan.trainer)}"
-            )
-
-    def has_diverged(self, loss: float) -> bool:
-        """Whether a loss is none, compared with the first one."""
-        self._first = loss if self._first is None else self._first
-        return not math.isfinite(loss) or loss > EXPLODED * max(1.0, abs(self._first))
 
 
 def _likely_cause(lr: float, trainer: pl.Trainer) -> str:
@@ -229,14 +270,14 @@ class BestAverage(WeightAveraging):
         """Keep the average if it is the best so far."""
         loss = trainer.callback_metrics.get(self.monitor)
         if self._average_model is not None and loss is not None and float(loss) < self.best_loss:
+            self._keep(None if trainer.sanity_checking else trainer.current_epoch, pl_module)
             self.best_loss = float(loss)
-            self._keep(None if trainer.sanity_checking else trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Until there is a validation, the latest is the best."""
         super().on_train_epoch_end(trainer, pl_module)
         if math.isinf(self.best_loss):
-            self._keep(trainer.current_epoch)
+            self._keep(trainer.current_epoch, pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the best average in the model."""
@@ -262,8 +303,9 @@ class BestAverage(WeightAveraging):
         self.best_loss = state_dict.get("best_loss", math.inf)
         self.best_epoch, self._best = state_dict.get("best_epoch"), state_dict.get("best")
 
-    def _keep(self, epoch: int | None) -> None:
+    def _keep(self, epoch: int | None, pl_module: pl.LightningModule) -> None:
         assert self._average_model is not None
+        look_at_losses(pl_module)
         self._best, self.best_epoch = _copy_of(self._average_model.module), epoch
 
 

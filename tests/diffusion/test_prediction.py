@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, HurdlePrediction, MixturePrediction, Prediction
+from sccountsdiff.diffusion.prediction import numbers
 
 
 def test_mean_is_that_of_the_logarithm():
@@ -98,3 +99,11 @@ def test_a_mixture_of_laws_with_and_without_dispersion_is_refused():
     one, half = torch.zeros(1), torch.tensor([0.5]).log()
     with pytest.raises(ValueError, match="all laws of a mixture have a dispersion, or none"):
         MixturePrediction.of([half, half], [Prediction(one), Prediction(one, one)])
+
+
+def test_numbers_are_those_of_the_mask():
+    mask = torch.rand(7, 5, generator=torch.Generator().manual_seed(0)) < 0.5
+    for dtype in (torch.float32, torch.float64):
+        assert torch.equal(numbers(mask, dtype), mask.to(dtype)) and torch.equal(
+            numbers(mask.T, dtype), mask.T.to(dtype)
+        )

@@ -24,3 +24,17 @@ def test_the_order_of_tokens_does_not_matter(channels, tokens, perturb):
 
 def test_there_may_be_no_blocks_and_sizes_may_be_numbers_of_numpy(channels, tokens):
     assert MLP(7, 2, np.int64(8), n_layers=0)(channels, tokens).shape == (2, 5, 7)
+
+
+def test_a_channel_of_zeros_is_left_out_of_the_product_if_it_is_seen():
+    network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1).eval()
+    torch.nn.init.normal_(network.decoder.weight)
+    channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
+    channels[:, 0] = 0
+    expected = network(channels, tokens)
+    with torch.no_grad():
+        torch.testing.assert_close(network(channels, tokens), expected.detach())
+        network.encoder.weight[:, :20] = torch.nan
+        assert network(channels, tokens).isfinite().all()
+        channels[0, 0, 0] = 1
+        assert network(channels, tokens).isnan().any()

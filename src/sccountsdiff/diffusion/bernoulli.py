@@ -45,9 +45,18 @@ def bernoulli(
     ... ).tolist()
     [0.0, 0.5]
     """
+    return below(random_bits(shape, device, generator), p)
+
+
+def random_bits(shape: Sequence[int], device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """16 random bits for each entry, as signed numbers."""
     n = math.prod(shape)
     numbers = torch.empty((n + 3) // 4, dtype=torch.int64, device=device)
-    bits = numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[:n].view(tuple(shape))
+    return numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[:n].view(tuple(shape))
+
+
+def below(bits: Tensor, p: Tensor | float) -> Tensor:
+    """Which :func:`random_bits` are among the lowest, a share ``p`` of all there are."""
     if isinstance(p, Tensor):
         return bits < ((p * N_VALUES).floor() - N_VALUES // 2).to(torch.int16)
     return bits < math.floor(p * N_VALUES) - N_VALUES // 2

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.bernoulli import bernoulli
+from sccountsdiff.diffusion.bernoulli import below, random_bits
+from sccountsdiff.diffusion.host import none_of
 
 NOTHING_OBSERVED_SHARE = 0.15
 """Share of training cells of which nothing is shown as observed, so that the model can generate."""
@@ -68,20 +69,29 @@ def draw_observed(
         return torch.rand(shape, generator=generator, device=device)
 
     share, nothing = uniform(n, *ones), uniform(n, *ones) < NOTHING_OBSERVED_SHARE
-    observed = bernoulli(shape, share, device, generator)
+    share = share.masked_fill(nothing, 0)
+    bits, alone = random_bits(shape, device, generator), share
+    observed = None
     if directions is not None:
         # The angle of each gene with a direction drawn at random: normal for each gene, alike for genes that are.
         drawn = torch.randn(n, directions.shape[1], dtype=directions.dtype, generator=generator, device=device)
         with torch.autocast(device.type, enabled=False):
             angle = drawn @ directions.T
+        # Of each cell one of the two shares is 0, and nothing is below it: one mask or the other.
         related = uniform(n, 1) < RELATED_SHARE
-        observed = related & (angle < torch.special.ndtri(share)) | ~related & observed
+        observed = angle < torch.special.ndtri(share.masked_fill(~related, 0))
+        alone = share.masked_fill(related, 0)
+    observed = below(bits, alone) if observed is None else below(bits, alone).logical_or_(observed)
     if groups is not None:
         hidden = groups[torch.randint(len(groups), (n,), generator=generator, device=device)]
         tells = True if missing is None else (hidden & ~missing).any(1, keepdim=True)  # not if the cell lacks it anyway
-        observed = torch.where(tells & (uniform(n, 1) < GROUP_SHARE), ~hidden, observed)
+        observed = torch.where(tells & (uniform(n, 1) < GROUP_SHARE) & ~nothing, ~hidden, observed)
     if missing is not None:
-        other = missing[torch.randperm(n, generator=generator, device=device)]
-        tells = (other & ~missing).any(1, keepdim=True)  # of a cell that has all the other has, nothing would be hidden
-        observed = torch.where(tells & (uniform(n, 1) < BORROWED_SHARE), ~other, observed)
-    return observed & ~nothing
+        other, chance = torch.randperm(n, generator=generator, device=device), uniform(n, 1) < BORROWED_SHARE
+        if not none_of(missing):
+            lacks = missing[other]
+            tells = (lacks & ~missing).any(
+                1, keepdim=True
+            )  # of a cell that has all the other has, nothing would be hidden
+            observed = torch.where(tells & chance & ~nothing, ~lacks, observed)
+    return observed

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sccountsdiff.diffusion.host import host_sees
 from sccountsdiff.diffusion.prediction import MISSING, HurdlePrediction, MixturePrediction, Prediction
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
@@ -116,7 +117,7 @@ def log_gamma_ratio(theta: Tensor, y: Tensor) -> Tensor:
 class _NegativeBinomialLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, y: Tensor, log_mean: Tensor, log_theta: Tensor) -> Tensor:
-        loss, by_mean, by_theta = _in_pieces(_negative_binomial, y, log_mean, log_theta)
+        loss, by_mean, by_theta = in_pieces(_negative_binomial, y, log_mean, log_theta)
         ctx.save_for_backward(by_mean if ctx.needs_input_grad[1] else None, by_theta)
         return loss
 
@@ -128,7 +129,7 @@ class _NegativeBinomialLoss(torch.autograd.Function):
 class _LogGammaRatio(torch.autograd.Function):
     @staticmethod
     def forward(ctx, theta: Tensor, y: Tensor) -> Tensor:
-        ratio, slope = _in_pieces(_gamma_ratio, theta, y)
+        ratio, slope = in_pieces(gamma_ratio, theta, y)
         ctx.save_for_backward(slope)
         return ratio
 
@@ -137,10 +138,13 @@ class _LogGammaRatio(torch.autograd.Function):
         return gradient * ctx.saved_tensors[0], None
 
 
-def _in_pieces(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
-    """What an elementwise function gives, computed piece by piece on a CPU: what lies between then stays in its cache."""
+def in_pieces(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """What an elementwise function gives, computed piece by piece on a CPU: what lies between then stays in its cache.
+
+    Not where gradients are recorded: all that lies between is then kept.
+    """
     first = inputs[0]
-    if first.device.type != "cpu" or first.ndim == 0 or first.numel() <= PIECE:
+    if not host_sees(first) or torch.is_grad_enabled() or first.ndim == 0 or first.numel() <= PIECE:
         return function(*inputs)
     n_rows = max(1, PIECE * len(first) // first.numel())
     pieces = [function(*rows) for rows in zip(*(values.split(n_rows) for values in inputs), strict=True)]
@@ -151,7 +155,7 @@ def _negative_binomial(y: Tensor, log_mean: Tensor, log_theta: Tensor) -> tuple[
     """The loss and its derivatives by the two logarithms."""
     theta, log_ratio = log_theta.exp(), log_mean - log_theta
     softplus = torch.nn.functional.softplus(log_ratio)
-    ratio, slope = _gamma_ratio(theta, y)
+    ratio, slope = gamma_ratio(theta, y)
     total = theta + y
     by_mean = torch.sigmoid(log_ratio).mul_(total).sub_(y)
     by_theta = (softplus - slope).mul_(theta).sub_(by_mean)
@@ -159,7 +163,7 @@ def _negative_binomial(y: Tensor, log_mean: Tensor, log_theta: Tensor) -> tuple[
     return loss, by_mean, by_theta
 
 
-def _gamma_ratio(theta: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def gamma_ratio(theta: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """``log Gamma(theta + y) - log Gamma(theta)`` and its derivative by theta, both exactly 0 where y is.
 
     ``Gamma(z) = Gamma(z + 4) / (z (z + 1) (z + 2) (z + 3))``, and beyond 4 three terms of Stirling's series do. The gamma

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.diffusion.hiding import draw_observed
-from sccountsdiff.diffusion.prediction import MISSING, NOISED, OBSERVED
+from sccountsdiff.diffusion.host import none_of
+from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.diffusion.process import thin
 from sccountsdiff.diffusion.schedules import Schedule
 
@@ -120,12 +121,12 @@ def draw_noised(
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
         observed = draw_observed(x0.shape, device, missing, directions, groups, generator)
-    status = NOISED + (OBSERVED - NOISED) * observed.to(x0.dtype)  # to choose by a random mask takes longer
-    is_noised = ~observed
-    if missing is not None:
-        status = status.masked_fill(missing, MISSING)
+    # By arithmetic on the values of OBSERVED, NOISED and MISSING: to choose by a random mask takes several times as long.
+    status, is_noised = numbers(observed, x0.dtype), ~observed
+    if missing is not None and not none_of(missing):
+        status = status * numbers(~missing, x0.dtype) - numbers(missing, x0.dtype)
         is_noised &= ~missing
     p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
-    hidden = x0 * is_noised  # zeros cost no draw
+    hidden = x0 * numbers(is_noised, x0.dtype)  # zeros cost no draw
     y = hidden - thin(hidden, p, generator)
     return NoisedCounts(x0 - y, status, t, weight, y, kept)

@@ -11,6 +11,7 @@ from torch import Tensor
 from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion.attrition import Attrition
 from sccountsdiff.diffusion.expectation import log_mean
+from sccountsdiff.diffusion.host import positions
 from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_observed
@@ -90,8 +91,9 @@ def sample(
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     survival = schedule.survival(times)
-    sites = _Sites(status == NOISED)
-    x = torch.zeros_like(x0)  # at t = 1 nothing is left
+    sites, is_clean = _Sites(status), known == "clean"
+    # At t = 1 nothing is left; entries that are shown as they are stand in the state from the start.
+    x = torch.zeros_like(x0) if sites.are_all or not is_clean else torch.where(status == OBSERVED, x0, 0)
     step = 0
     for number, move in enumerate(walk):
         p_t, p_s = survival[number]
@@ -100,7 +102,9 @@ def sample(
             x = sites.put(x, thin(sites.of(x), float(p_s / p_t), generator))
         else:
             # What the network is shown, and what it expects to come.
-            shown, shown_status = show_observed(x, x0, status, float(p_t), known, generator)
+            shown, shown_status = x, status
+            if not is_clean:
+                shown, shown_status = show_observed(x, x0, status, float(p_t), known, generator)
             t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
             prediction = denoise(shown, shown_status, t).map(sites.of)
             # Deaths and births of Prop. 3.2.
@@ -114,21 +118,22 @@ def sample(
             if final == "sample" or number < len(walk) - 1:
                 filled = n + draw_births(prediction, beta, rounding, generator)
             elif final == "mean":
-                filled = n + beta * checked_mean(prediction)
+                filled = torch.addcmul(n, beta, checked_mean(prediction))
             else:
                 filled = log_mean(prediction, n, beta)
             x = sites.put(x, filled)
             step += 1
         if on_move is not None:
-            on_move(move, x)
-    return torch.where(status == OBSERVED, x0, x)
+            on_move(move, x if not is_clean else x.masked_fill(status == OBSERVED, 0))
+    return x if is_clean else torch.where(status == OBSERVED, x0, x)
 
 
 class _Sites:
     """The entries to fill in, as a flat vector. Where they are is looked up once, not in every step."""
 
-    def __init__(self, is_site: Tensor):
-        self._index = None if bool(is_site.all()) else is_site.flatten().nonzero()[:, 0]
+    def __init__(self, status: Tensor):
+        self.are_all = not bool(status.any())  # NOISED is 0
+        self._index = None if self.are_all else positions(status == NOISED)
 
     def of(self, x: Tensor) -> Tensor:
         """The entries of ``x`` at the sites."""

@@ -20,6 +20,7 @@ from sccountsdiff.checks import whole_number
 from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, Outcome, Prediction, guide, reverse_walk, sample
+from sccountsdiff.diffusion.host import positions
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
@@ -94,25 +95,23 @@ def fill(
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
-    absent = torch.from_numpy(~source.present).to(device)
+    absent = torch.from_numpy(np.flatnonzero(~source.present)).to(device)
     for number, block in cell_blocks(module, rows, batch_size, silent, description, is_done):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
         x0, missing = cells["x0"], cells["missing"]
-        chosen = choose_sites(block, source.select(counts), missing.cpu().numpy())
-        sites = torch.from_numpy(chosen).to(device)
-        entries = sites.flatten().nonzero()[:, 0]
-        fold_of = _folds(sites.shape, n_folds, make_generator(device, seed, number, _FOLDS))[entries]
-        values = x0.new_zeros(len(summaries) or n_samples, len(entries))
-        for fold in range(n_folds):
-            members = (fold_of == fold).nonzero()[:, 0]
-            if len(members) == 0:
-                continue
-            places = entries[members]
-            status = torch.full_like(x0, OBSERVED).masked_fill(missing, MISSING)
-            # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
-            status = status.masked_fill(absent, NOISED)
-            status = status.flatten().index_fill(0, places, NOISED).view(x0.shape)
+        is_missing = missing.cpu().numpy()
+        chosen = choose_sites(block, source.select(counts), is_missing)
+        at_rest = torch.full_like(x0, OBSERVED)
+        if is_missing.any():
+            at_rest = at_rest.masked_fill(missing, MISSING)
+        # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
+        at_rest[:, absent] = NOISED
+        values = x0.new_empty(len(summaries) or n_samples, np.count_nonzero(chosen))
+        for fold, members, places in _folds(chosen, n_folds, make_generator(device, seed, number, _FOLDS)):
+            status = torch.full_like(x0, NOISED)
+            if places is not None:
+                status = at_rest.flatten().index_fill(0, places, NOISED).view(x0.shape)
             rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
             carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
             draws = [
@@ -121,17 +120,17 @@ def fill(
             start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
             if summaries:
                 law = Outcome.stack([_last_law(draw, generator()) for generator in start for draw in draws])
-                noised = (status.flatten() == NOISED).nonzero()[:, 0]
-                law = law if len(noised) == len(places) else law.of(torch.searchsorted(noised, places))
+                if places is not None and len(noised := positions(status == NOISED)) > len(places):
+                    law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                found = torch.stack(
+                found = torch.cat(
                     [
-                        torch.stack([draw(generator()).flatten().index_select(0, places) for draw in taken]).mean(0)
+                        _mean_of([_taken_at(draw(generator()), places) for draw in taken])
                         for generator, taken in zip(start, _taken(draws, settings.final), strict=False)
                     ]
                 )
-            values.index_copy_(1, members, found)
+            values = found if members is None else values.index_copy_(1, members, found)
         yield FilledBlock(number, counts, chosen, values.cpu().numpy())
 
 
@@ -140,6 +139,16 @@ def _last_law(draw: Callable[..., Tensor], generator: torch.Generator) -> tuple[
     last: list[tuple[Tensor, Prediction]] = []
     draw(generator, on_last=lambda n, births: last.append((n, births)))
     return last[0]
+
+
+def _mean_of(draws: list[Tensor]) -> Tensor:
+    """The mean of some draws, as a row."""
+    return draws[0][None] if len(draws) == 1 else torch.stack(draws).mean(0, keepdim=True)
+
+
+def _taken_at(draw: Tensor, places: Tensor | None) -> Tensor:
+    """Some entries of a draw, or all of them, row by row."""
+    return draw.flatten() if places is None else draw.flatten().index_select(0, places)
 
 
 def _taken(draws: list[partial[Tensor]], final: str) -> Iterator[list[partial[Tensor]]]:
@@ -241,8 +250,18 @@ def choose_seed(seed: int | None) -> int:
     return whole_number("seed", seed, least=0, below=2**63)  # files hold no larger numbers
 
 
-def _folds(shape: torch.Size, n_folds: int, generator: torch.Generator) -> Tensor:
-    """The fold of each entry, row by row."""
+def _folds(
+    chosen: np.ndarray, n_folds: int, generator: torch.Generator
+) -> Iterator[tuple[int, Tensor | None, Tensor | None]]:
+    """Of each fold its number, where its entries are among those that are filled in, and where in the cells; ``None``: all."""
+    entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(generator.device)
     if n_folds == 1:
-        return torch.zeros(shape.numel(), dtype=torch.long, device=generator.device)
-    return torch.randint(n_folds, shape, generator=generator, device=generator.device).flatten()
+        if chosen.any():
+            yield 0, None, entries
+        return
+    fold_of = torch.randint(n_folds, chosen.shape, generator=generator, device=generator.device).flatten()
+    fold_of = fold_of if entries is None else fold_of[entries]
+    for fold in range(n_folds):
+        members = positions(fold_of == fold)
+        if len(members):
+            yield fold, members, members if entries is None else entries[members]

@@ -213,10 +213,12 @@ class PredictMixin(CountsDiffBase):
                 description="Expectation",
                 transforms=[transform],
             ):
-                expected = block.values.mean(0, dtype=np.float64).reshape(-1, self.module.n_genes)
+                expected = block.values[0] if n_chains == 1 else block.values.mean(0)
+                expected = expected.reshape(-1, self.module.n_genes)
                 for members in groups if library_size != "latent" else []:
-                    expected[:, members] *= library_size / expected[:, members].sum(1, keepdims=True)
-                expression[n_done : n_done + len(expected)] += expected[:, genes] / len(transforms)
+                    total = expected[:, members].sum(1, keepdims=True, dtype=np.float64)
+                    expected[:, members] *= (library_size / total).astype(np.float32)
+                expression[n_done : n_done + len(expected)] += expected[:, genes] / np.float32(len(transforms))
                 n_done += len(expected)
         expression = expression if order is None else expression[order]
         if return_numpy:

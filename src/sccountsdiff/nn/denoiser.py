@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sccountsdiff.diffusion import OBSERVED, Prediction, Schedule, indicators
+from sccountsdiff.diffusion import Prediction, Schedule, indicators
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone
 from sccountsdiff.nn.embeddings import Conditioning
 from sccountsdiff.nn.factors import FactorEquations, Factors
@@ -165,7 +165,7 @@ class CountsDenoiser(nn.Module):
         """
         factors = None
         if self.factors is not None and self.group_depth is None and x is not None and status is not None:
-            factors = self.factors.equations(x, status == OBSERVED)
+            factors = self.factors.equations(x, indicators(status)[0])
         return CellContext(self.conditioning.covariates(categories, continuous), factors)
 
     def forward(
@@ -189,15 +189,24 @@ class CountsDenoiser(nn.Module):
         self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
     ) -> Prediction:
         """As :meth:`forward`, with the :meth:`context` of the cells in place of their covariates."""
+        outputs, given = self.look(x, status, t, context, null, kept)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head.law(outputs, given)
+
+    def look(
+        self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
+    ) -> tuple[Tensor, HeadInput]:
+        """What the backbone puts out, and what the head has to know beside it: all of :meth:`predict` but the head."""
         full_precision = torch.autocast(x.device.type, enabled=False)  # half precision ends at 65,504 counts
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
         observed, noised = indicators(status)
+        xt = x * noised
         with full_precision:
-            offset, depth = self._depth(x, observed, noised, p, kept)
+            offset, depth = self._depth(x * observed, xt, self._expected(observed) + p * self._expected(noised), kept)
             factors = self._posterior(x, observed, offset, context)
-        values = torch.log1p(x * torch.exp(-offset))
+        values = (x * torch.exp(-offset)).log1p_()
         channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
         for channel, flags in enumerate((noised, observed)):
             torch.mul(values, flags, out=channels[:, channel])
@@ -205,13 +214,10 @@ class CountsDenoiser(nn.Module):
         outputs = self.backbone(channels, self.conditioning(t, depth, context.covariates, null, factors))
         self._check_outputs(outputs, x.shape)
         with full_precision:
-            given = HeadInput(self.gene_means.log() + offset, x * noised, p * noised, log_lost, self.gene_max)
+            given = HeadInput(self.gene_means.log() + offset, xt, p * noised, log_lost, self.gene_max)
             if self.group_depth is not None:
                 given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
-            prediction = self.head.predict(outputs.to(x.dtype), given)
-        if not isinstance(prediction, Prediction):
-            raise TypeError(f"The head {type(self.head).__name__} must return a Prediction, not {prediction!r}.")
-        return prediction
+        return outputs.to(x.dtype), given
 
     def _posterior(self, x: Tensor, observed: Tensor, offset: Tensor, context: CellContext) -> Tensor | None:
         """What the observed entries say about the factors; ``None`` if there are none."""
@@ -250,7 +256,7 @@ class CountsDenoiser(nn.Module):
             self.group_depth.fit(self._sums(counts), self._expected(observed))
         if self.factors is not None:
             nothing = torch.zeros_like(observed)
-            log_depth, _ = self._depth(counts, observed, nothing, nothing[:, :1])
+            log_depth, _ = self._depth(counts, nothing, self._expected(observed))
             self.factors.fit(counts, log_depth, missing)
 
     def totals(self, values: Tensor) -> Tensor:
@@ -268,14 +274,17 @@ class CountsDenoiser(nn.Module):
         return share @ (self.group_depth.members * self.gene_means).T
 
     def _depth(
-        self, x: Tensor, observed: Tensor, noised: Tensor, p: Tensor, kept: Tensor | None = None
+        self, observed: Tensor, noised: Tensor, expected: Tensor, kept: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Log depth factors, (cells, 1) or of each gene, and the numbers that describe the depth to the network."""
-        n_observed, n_noised = self._sums(x * observed), self._sums(x * noised)
+        """Log depth factors, (cells, 1) or of each gene, and the numbers that describe the depth to the network.
+
+        From observed and noised counts (cells, genes), and the total that a mean cell would show (cells, groups).
+        """
+        n_observed, n_noised = self._sums(observed), self._sums(noised)
         kept = torch.ones_like(n_observed[:, :1]) if kept is None else kept[:, None]
         offset = torch.zeros_like(n_observed)
         if self.head.scales_by_depth:
-            expected = kept * self._expected(observed + p * noised)
+            expected = kept * expected
             found = n_observed + n_noised
             if self.group_depth is None:
                 offset = torch.log(kept * (found + DEPTH_PSEUDO_COUNT) / (expected + DEPTH_PSEUDO_COUNT))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from sccountsdiff.checks import check_number
 from sccountsdiff.diffusion import bernoulli
+from sccountsdiff.diffusion.prediction import numbers
 
 
 class Dropout(nn.Module):
@@ -48,4 +49,4 @@ class Dropout(nn.Module):
         """Drop entries of ``x`` in training."""
         if not self.training or self.rate == 0:
             return x
-        return x * self.kept(x.shape, x.device) * self.scale
+        return x * (self.scale * numbers(self.kept(x.shape, x.device), x.dtype))

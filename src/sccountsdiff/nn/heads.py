@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sccountsdiff.diffusion import Prediction, count_loss, nb_loss
+from sccountsdiff.diffusion.losses import in_pieces
+from sccountsdiff.nn.posterior_loss import Entries, posterior_nb_loss
 from sccountsdiff.registry import Registry
 
 HEADS: Registry[type[Head]] = Registry("head")
@@ -107,6 +109,17 @@ class Head(ABC):
         """Loss of each entry without the weight of its time: Eq. 6."""
         return count_loss(y, prediction.log_mean)
 
+    def law(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """What :meth:`predict` gives, once it is seen to be a law."""
+        prediction = self.predict(outputs, given)
+        if not isinstance(prediction, Prediction):
+            raise TypeError(f"The head {type(self).__name__} must return a Prediction, not {prediction!r}.")
+        return prediction
+
+    def total_loss(self, y: Tensor, outputs: Tensor, given: HeadInput, weight: Tensor) -> Tensor:
+        """Sum of the weighted losses of all entries, which is trained; a head may know a faster way to it."""
+        return (weight * self.loss(y, self.law(outputs, given))).sum()
+
 
 def register_head(name: str):
     """Class decorator that makes a :class:`Head` available as ``head=name``; see there for an example.
@@ -190,10 +203,18 @@ class NegativeBinomial(Head):
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
         shift, log_theta = outputs.unbind()
-        mu = torch.exp(given.log_mean + shift)
-        theta = bounded_dispersion(INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta, mu, given.largest)
-        log_shape = torch.log(theta + given.xt)
-        return Prediction(given.log_lost + log_shape - torch.log(theta / mu + given.p), log_shape)
+
+        def law(shift, log_theta, log_mean, xt, p, log_lost, log_dispersion) -> tuple[Tensor, Tensor]:
+            mu = torch.exp(log_mean + shift)
+            theta = bounded_dispersion(log_dispersion + log_theta, mu, given.largest)
+            log_shape = torch.log(theta + xt)
+            return log_lost + log_shape - torch.log(theta / mu + p), log_shape
+
+        log_dispersion = given.log_lost.new_full((len(given.log_lost), 1), INITIAL_LOG_DISPERSION)
+        log_dispersion = log_dispersion + given.log_dispersion
+        return Prediction(
+            *in_pieces(law, shift, log_theta, given.log_mean, given.xt, given.p, given.log_lost, log_dispersion)
+        )
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean; the dispersion has a likelihood of its own, around the same mean."""
@@ -201,6 +222,15 @@ class NegativeBinomial(Head):
         if prediction.log_dispersion is None:
             return loss
         return loss + nb_loss(y, prediction.log_mean.detach(), prediction.log_dispersion)
+
+    def total_loss(self, y: Tensor, outputs: Tensor, given: HeadInput, weight: Tensor) -> Tensor:
+        """As :meth:`Head.total_loss`; where a subclass has no other law or loss, with derivatives by hand."""
+        if type(self) is not NegativeBinomial:
+            return super().total_loss(y, outputs, given, weight)
+        log_dispersion = outputs.new_full((1, 1), INITIAL_LOG_DISPERSION) + given.log_dispersion
+        tail = TAIL / (outputs.new_ones(1, 1) * given.largest)
+        entries = Entries(y, weight, given.log_mean, log_dispersion, given.xt, given.p, given.log_lost, tail)
+        return posterior_nb_loss(outputs, entries)
 
 
 @register_head("poisson")

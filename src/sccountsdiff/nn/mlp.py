@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
+from sccountsdiff.diffusion.host import host_sees
+from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
 
@@ -54,10 +56,12 @@ class Decoder(nn.Linear):
 
     def forward(self, h: Tensor) -> Tensor:
         """(cells, n_hidden) to (n_outputs, cells, genes)."""
-        # One product for each output: one for all of them at once would have to be copied into this order.
-        weight = self.weight.unflatten(0, (self.n_outputs, -1)).mT
-        bias = self.bias.unflatten(0, (self.n_outputs, 1, -1))
-        return torch.baddbmm(bias, h.expand(self.n_outputs, -1, -1), weight)
+        return super().forward(h).unflatten(1, (self.n_outputs, -1)).movedim(1, 0)
+
+
+def _nothing_noised(channels: Tensor) -> bool:
+    """Whether the host sees that no noised count is left, as at t = 1: a third of the product is then spared."""
+    return not torch.is_grad_enabled() and host_sees(channels) and not bool(channels[:, 0].amax())
 
 
 @register_backbone("mlp")
@@ -106,8 +110,10 @@ class MLP(Backbone):
         if self.training and self.dropout.rate > 0:
             # A gene is either noised or observed, so that one mask does for both of its counts.
             kept = self.dropout.kept((len(channels), 2, channels.shape[2]), channels.device)
-            channels = channels * torch.cat([kept[:, :1], kept], dim=1)
-        h = F.linear(channels.flatten(1), self.encoder.weight) * self.dropout.scale + self.encoder.bias + condition
+            channels = channels * numbers(torch.cat([kept[:, :1], kept], dim=1), channels.dtype)
+        first = channels.shape[2] if _nothing_noised(channels) else 0
+        h = F.linear(channels.flatten(1)[:, first:], self.encoder.weight[:, first:])
+        h = h * self.dropout.scale + self.encoder.bias + condition
         for block in self.blocks:
             h = block(h, condition)
         return self.decoder(self.norm(h))

@@ -1,6 +1,7 @@
 """Training goes on after a stop as if there had been none, learns, and depends on its seed alone."""
 
 import dataclasses
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,8 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
+from sccountsdiff import training
 from sccountsdiff.benchmark.images import ImageDiffusion, train
-from sccountsdiff.benchmark.images.training import History, Saver, StepBatches, local_devices, own_device, read_history
+from sccountsdiff.benchmark.images.training import Saver, StepBatches, local_devices, own_device, read_history
 from sccountsdiff.training import TrainingDiverged
 
 
@@ -81,7 +83,7 @@ def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path)
         path.write_text(str(trainer.global_step))
 
     trainer = SimpleNamespace(global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True)
-    saver = Saver(tmp_path / "last.ckpt", every=3, history=History(tmp_path / "history.csv"))
+    saver = Saver(tmp_path / "last.ckpt", every=3)
     for trainer.global_step in range(1, 8):
         saver.on_train_batch_end(trainer, torch.nn.Linear(1, 1), None, None, 0)
     assert saved == [3, 6, 7]
@@ -131,12 +133,26 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_last_checkpoint(
     assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
 
 
+def test_losses_of_a_device_are_looked_at_before_a_checkpoint(tiny_config, digits, tmp_path, monkeypatch):
+    """There they are not looked at in every step: the loss of the step before the checkpoint must not slip through."""
+    monkeypatch.setattr(training, "host_sees", lambda values: False)
+    whole = ImageDiffusion.loss
+
+    def loss(self, *args):
+        return whole(self, *args) * (math.nan if self.training and self.global_step == 3 else 1)
+
+    monkeypatch.setattr(ImageDiffusion, "loss", loss)
+    with pytest.raises(TrainingDiverged, match="in step 3 of"):
+        train(tiny_config, digits, tmp_path, n_heldout=32)
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"] == 2
+
+
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     trainer = SimpleNamespace(global_step=3, max_steps=3, save_checkpoint=lambda path: pytest.fail("saved"))
     layer = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(layer.weight, float("inf"))
     with pytest.raises(ValueError, match="not finite after step 3"):
-        Saver(tmp_path / "last.ckpt", 3, History(tmp_path / "h.csv")).on_train_batch_end(trainer, layer, None, None, 0)
+        Saver(tmp_path / "last.ckpt", 3).on_train_batch_end(trainer, layer, None, None, 0)
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000])

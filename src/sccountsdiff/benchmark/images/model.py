@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
 from sccountsdiff.benchmark.images.network import ImageDenoiser, linear_guess
 from sccountsdiff.diffusion import Prediction, count_loss, draw_noised, get_schedule
-from sccountsdiff.training import LossWatch, warm_up_and_decay
+from sccountsdiff.training import LossWatch, WatchedTraining, warm_up_and_decay
 
 Predict = Callable[[Tensor, Tensor, Tensor | None, Tensor], Prediction]
 """A prediction from noised images, times, conditions and which of these to leave out: the network, or a reference."""
@@ -27,7 +26,7 @@ NETWORK_SETTINGS = ("channels", "layers_per_block", "attention_at", "dropout", "
 """Settings that are arguments of :class:`~sccountsdiff.benchmark.images.ImageDenoiser`."""
 
 
-class ImageDiffusion(pl.LightningModule):
+class ImageDiffusion(WatchedTraining):
     """CountsDiff on images.
 
     Parameters
@@ -64,7 +63,7 @@ class ImageDiffusion(pl.LightningModule):
         super().__init__()
         self.config, self.shape, self.schedule = config, tuple(mean.shape), get_schedule(config.schedule)
         self.max_count, self.names, self.multi_label = max_count, tuple(names), multi_label
-        self._watch = LossWatch(config.lr)
+        self.watch = LossWatch(config.lr)
         n_conditions = len(names) if config.conditional else 0
         options = {name: getattr(config, name) for name in NETWORK_SETTINGS} | {"multi_label": multi_label}
         self.network = ImageDenoiser(mean, variance, max_count, self.schedule, n_conditions=n_conditions, **options)
@@ -96,7 +95,7 @@ class ImageDiffusion(pl.LightningModule):
             mirrored = torch.rand(len(x0), device=x0.device) < 0.5
             x0 = torch.where(mirrored[:, None, None, None], x0.flip(-1), x0)
         loss = self.loss(x0, conditions, self.config.p_uncond)
-        self._watch(loss, self)
+        self.watch(loss, self)
         self.log("train_loss", loss, prog_bar=True, on_step=True, on_epoch=False)
         return loss
 
@@ -118,6 +117,7 @@ class ImageDiffusion(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what is needed to build the model again."""
+        super().on_save_checkpoint(checkpoint)
         about = {"max_count": self.max_count, "names": list(self.names), "multi_label": self.multi_label}
         checkpoint["image_model"] = {"config": dataclasses.asdict(self.config), **about}
 

@@ -29,7 +29,7 @@ from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.checks import whole_number
 from sccountsdiff.files import replacing
 from sccountsdiff.seeding import global_seed
-from sccountsdiff.training import BestAverage
+from sccountsdiff.training import BestAverage, look_at_losses
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -40,9 +40,6 @@ Evaluate = Callable[[ImageDiffusion, int], dict[str, float]]
 """Called with the model (averaged weights) and the step; what it returns becomes part of the history.
 
 Of several processes that train together each calls it, so that they can share the work; what the first returns counts."""
-
-CHECK_EVERY = 100
-"""Steps between two looks at the losses: each look waits for the device."""
 
 DAMAGE = (RuntimeError, EOFError, KeyError, OSError, ValueError, TypeError, pickle.UnpicklingError)
 """What reading a damaged checkpoint may end with."""
@@ -105,8 +102,6 @@ class StepBatches(Sampler):
 class History(pl.Callback):
     """Writes a line of ``history.csv`` at every evaluation, and calls the user's own evaluation.
 
-    A loss that is not a number ends the training.
-
     Parameters
     ----------
     path
@@ -139,21 +134,8 @@ class History(pl.Callback):
             self._losses = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
-        """Remember the loss, and look at the last ones now and then."""
+        """Remember the loss."""
         self._losses.append(outputs["loss"].detach())
-        if trainer.global_step % CHECK_EVERY == 0:
-            self.check(trainer.global_step)
-
-    def check(self, step: int) -> None:
-        """Stop at a loss that is not a number, naming its step."""
-        losses = torch.stack(self._losses) if self._losses else torch.empty(0)
-        wrong = (~losses.isfinite()).nonzero().flatten().tolist()
-        if wrong:
-            first = step - len(losses) + wrong[0] + 1
-            raise ValueError(
-                f"The loss of step {first} is {losses[wrong[0]].item()}: training stopped. The last checkpoint is of an "
-                "earlier step and whole; go on from it with a lower `lr` or another `precision`."
-            )
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Write a line; the first one before training."""
@@ -223,18 +205,16 @@ class Saver(pl.Callback):
         File, replaced by each checkpoint.
     every
         Steps between two.
-    history
-        Looks at the losses first: what is not a number is not saved.
     """
 
-    def __init__(self, path: Path, every: int, history: History):
-        self.path, self.every, self.history = path, every, history
+    def __init__(self, path: Path, every: int):
+        self.path, self.every = path, every
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Write it, if it is time."""
         if trainer.global_step % self.every and trainer.global_step != trainer.max_steps:
             return
-        self.history.check(trainer.global_step)
+        look_at_losses(pl_module)
         if not all(weights.isfinite().all() for weights in pl_module.parameters()):
             raise ValueError(
                 f"Weights are not finite after step {trainer.global_step}: training stopped, and the last checkpoint stays."
@@ -463,7 +443,7 @@ def train(
     callbacks = [
         history,
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays
-        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000), history),
+        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000)),
         *trainer_kwargs.pop("callbacks", []),
     ]
     with quiet(), global_seed(config.seed):

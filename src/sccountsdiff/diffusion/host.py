@@ -1,0 +1,56 @@
+"""Where values are: of those in the memory of the host a short cut can be seen, of others it would have to be waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def host_sees(values: Tensor) -> bool:
+    """Whether the host can look at values, such as whether any is missing, without waiting for a device.
+
+    Short cuts that depend on values are taken only then, and give the same result.
+
+    Parameters
+    ----------
+    values
+        Any tensor.
+
+    Returns
+    -------
+    True on a CPU.
+
+    Examples
+    --------
+    >>> import torch
+    >>> host_sees(torch.zeros(1, device="cpu"))
+    True
+    """
+    return values.device.type == "cpu"
+
+
+def none_of(mask: Tensor) -> bool:
+    """Whether the host sees that a boolean mask is False everywhere; of a mask on a device it sees nothing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> none_of(torch.tensor([False, False])), none_of(torch.tensor([False, True]))
+    (True, False)
+    """
+    return host_sees(mask) and not mask.numpy().any()
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Where a boolean mask is True, as positions in the flat tensor; a device is waited for, to know how many there are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> positions(torch.tensor([[False, True], [False, True]])).tolist()
+    [1, 3]
+    """
+    if host_sees(mask):
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))  # takes a third of torch's time
+    return mask.flatten().nonzero()[:, 0]
