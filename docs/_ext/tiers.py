@@ -156,6 +156,8 @@ def blocks(folder: Path = RESULTS) -> str | None:
     lines = ["| missing | method | RMSE | ratio of sums | Spearman | in 90 % interval |", "|---" * 6 + "|"]
     for (block, method), row in means.iterrows():
         cells = ["" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns]
+        if not pd.isna(error := row.get("ratio_of_sums_se")):  # of one seed; that of the mean is smaller
+            cells[1] += f" ± {error / seeds[block, method] ** 0.5:.2g}"
         lines.append(f"| {block} ({seeds[block, method]} seeds) | {method} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 

@@ -113,6 +113,7 @@ def scores(method: baselines.Baseline, cells: ad.AnnData, hidden: np.ndarray, se
     found = {
         "rmse": metrics.rmse(truth=truth, imputed=mean, sites=sites),
         "ratio_of_sums": metrics.ratio_of_sums(truth=truth, imputed=mean, sites=sites),
+        "ratio_of_sums_se": _error_of_ratio((mean * sites).sum(1), (truth * sites).sum(1)),
         "spearman_per_gene": float(np.nanmedian(np.nan_to_num(ranks))),
     }
     if method.draws:
@@ -120,6 +121,12 @@ def scores(method: baselines.Baseline, cells: ad.AnnData, hidden: np.ndarray, se
         ranks = metrics.pit(truth, draws, sites, seed=seed)
         found["coverage_90"] = float(np.mean(np.abs(ranks - 0.5) <= 0.45))
     return found
+
+
+def _error_of_ratio(found: np.ndarray, true: np.ndarray) -> float:
+    """Standard error of a ratio of sums over cells, by resampling the cells."""
+    cells = np.random.default_rng(0).integers(len(true), size=(1000, len(true)))
+    return float((found[cells].sum(1) / true[cells].sum(1)).std())
 
 
 def main() -> None:
