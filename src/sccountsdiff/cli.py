@@ -34,7 +34,7 @@ INPUT_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, RuntimeEr
 METHODS = {"new": "CountsDiffImputer.__init__", "normalize": "get_normalized_expression"}
 """Methods of the model that have other names here."""
 
-NOT_ON_FILES = ("adata", "dir_path", "registry", "return_mean", "return_numpy", "seed", "silent")
+NOT_ON_FILES = ("adata", "dir_path", "out", "registry", "return_mean", "return_numpy", "seed", "silent")
 """Arguments that make no sense here, or that all commands have in common."""
 
 

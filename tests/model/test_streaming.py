@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sccountsdiff.model import plan
+from sccountsdiff.model import denoise, generate, plan
 from sccountsdiff.model.streaming import BlockFolder
 
 READ = {".h5ad": ad.read_h5ad, ".zarr": ad.read_zarr}
@@ -96,3 +96,46 @@ def test_refusals(trained, query, tmp_path):
     for options in ({"indices": [1]}, {"return_mean": False, "n_samples": 2}):
         with pytest.raises(ValueError, match="`out` holds layers of all cells"):
             trained.impute(query, out=tmp_path / "result.h5ad", silent=True, **options)
+
+
+def interrupt(monkeypatch, module):
+    """Stop before the third block of cells is read."""
+    cell_blocks = module.cell_blocks
+
+    def some(*args, **kwargs):
+        for position, block in enumerate(cell_blocks(*args, **kwargs)):
+            if position == 2:
+                raise KeyboardInterrupt
+            yield block
+
+    monkeypatch.setattr(module, "cell_blocks", some)
+
+
+def test_denoised_counts_go_to_a_file_too(trained, query, tmp_path, monkeypatch, suffix):
+    path, expected = tmp_path / f"result{suffix}", trained.denoise(query, batch_size=8, silent=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, denoise)
+        trained.denoise(query, batch_size=8, out=path, silent=True)
+    assert not path.exists()
+    assert trained.denoise(query, batch_size=8, out=path, silent=True) == path
+    stored = READ[suffix](path)
+    np.testing.assert_array_equal(stored.layers["denoised"], expected)
+    assert stored.obs_names.equals(query.obs_names) and list(stored.var_names) == list(trained.gene_names)
+    assert stored.uns["sccountsdiff"]["denoised"]["depth"] == 2
+    with pytest.raises(ValueError, match="leave out `indices`"):
+        trained.denoise(query, [0], out=tmp_path / f"other{suffix}")
+
+
+def test_generated_cells_go_to_a_file_too(trained, dense, tmp_path, monkeypatch, suffix):
+    asked = {"covariates": {}, "n_steps": 2, "batch_size": 8, "seed": 0, "silent": True}
+    path, expected = tmp_path / f"result{suffix}", trained.generate(30, **asked)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        interrupt(patch, generate)
+        trained.generate(30, out=path, **asked)
+    assert not path.exists()
+    assert trained.generate(30, out=path, **asked) == path
+    stored = READ[suffix](path)
+    np.testing.assert_array_equal(dense(stored.X), dense(expected.X))
+    assert sp.issparse(stored.X) and not stored.layers
+    assert list(stored.obs["cell_type"]) == list(expected.obs["cell_type"])
+    assert stored.uns["sccountsdiff"]["generated"]["seed"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -229,6 +230,16 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                     "with `p_uncond` above 0."
                 )
         return source
+
+    def _digests(self, source: CellSource | None = None) -> dict[str, str]:
+        """Short names for weights and data: a result that was begun with others is not gone on with."""
+        weights, data = hashlib.sha256(), hashlib.sha256()
+        for name, tensor in self.module.state_dict().items():
+            weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        if source is not None:
+            for part in (*source.matrix.fingerprint(), source.categories.tobytes(), source.continuous.tobytes()):
+                data.update(part)
+        return {"weights": weights.hexdigest(), "data": data.hexdigest()}
 
     def _open_counts(self, cells: CellTables, argument: str | None = None) -> CountMatrix:
         """Counts and mask; ``argument`` is the one that named the layer of the counts, for messages."""

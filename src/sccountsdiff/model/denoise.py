@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from mudata import MuData
@@ -16,8 +19,17 @@ from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import NOISED, OBSERVED, guide, log_mean
 from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.base import CountsDiffBase
-from sccountsdiff.model.engine import EXPECTATION_SEED, cell_blocks, draw_sites, expectation_settings, make_generator
+from sccountsdiff.model.engine import (
+    EXPECTATION_SEED,
+    cell_blocks,
+    choose_batch_size,
+    draw_sites,
+    expectation_settings,
+    make_generator,
+)
+from sccountsdiff.model.results import NOTES
 from sccountsdiff.model.settings import ResolvedSettings
+from sccountsdiff.model.streaming import BlockFolder
 from sccountsdiff.model.transform import read_transforms
 
 NORMALISED_TOTAL = 1e4
@@ -47,7 +59,8 @@ class DenoiseMixin(CountsDiffBase):
         unseen_to_null: bool = False,
         batch_size: int | None = None,
         silent: bool = False,
-    ) -> np.ndarray:
+        out: str | Path | None = None,
+    ) -> np.ndarray | Path:
         """Expected counts of the same cells, had they been sequenced deeper: ``depth`` times, or to one total for all.
 
         The cell is read as the thinned state of a deeper one; one pass at that level gives the counts to come, which
@@ -88,10 +101,13 @@ class DenoiseMixin(CountsDiffBase):
             Cells at a time.
         silent
             Show no progress bar.
+        out
+            Write the result to this file, ``.h5ad`` or ``.zarr``, as ``layers["denoised"]``, block by block and as in
+            :meth:`impute`; not with ``indices``.
 
         Returns
         -------
-        Expected counts of the model's genes, ``(cells, genes)``, or the guess that ``final`` asks for.
+        Expected counts of the model's genes, ``(cells, genes)``, or the guess that ``final`` asks for; or ``out``.
 
         Examples
         --------
@@ -110,7 +126,10 @@ class DenoiseMixin(CountsDiffBase):
         one_of("final", final, ("mean", "log_mean"))
         settings, n_chains = expectation_settings(self.module, guidance)
         transforms = read_transforms(self, transform_covariates, transform_batch)
-        rows, order = unique_rows(indices, self._counts_adata(adata))
+        if out is not None and indices is not None:
+            raise ValueError("`out` holds all cells: leave out `indices`.")
+        table = self._counts_adata(adata)
+        rows, order = unique_rows(indices, table)
         source = self._source(adata, unseen_to_null, rows, layer)
 
         def deepen(cells: dict[str, Tensor], status: Tensor, number: int) -> Tensor:
@@ -134,9 +153,22 @@ class DenoiseMixin(CountsDiffBase):
                 deeper = deeper * (target_sum / deeper.sum(1, keepdim=True).clamp_min(1e-6))
             return deeper
 
+        batch_size, folder = choose_batch_size(batch_size), None
+        if out is not None:
+            note: dict[str, Any] = {
+                "depth": depth,
+                "target_sum": target_sum,
+                "final": final,
+                "unseen": unseen,
+                "guidance": guidance,
+            }
+            note |= {"transform_covariates": [one.name for one in transforms], "batch_size": batch_size}
+            note = {key: value for key, value in note.items() if value is not None}
+            folder = BlockFolder(out, note | self._digests(source))
+        is_done = (lambda number: False) if folder is None else folder.is_done
         blocks = []
         with torch.inference_mode():
-            for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising"):
+            for number, block in cell_blocks(self.module, rows, batch_size, silent, "Denoising", is_done):
                 cells = self.module.read(source.read(block)[1])
                 status = torch.full_like(cells["x0"], OBSERVED).masked_fill(cells["missing"], NOISED)
                 rounding = (
@@ -144,7 +176,16 @@ class DenoiseMixin(CountsDiffBase):
                 )
                 carried = [one(self.module, cells, status, guidance, rounding) for one in transforms]
                 results = [deepen(some, status, number) for some in carried]
-                blocks.append(torch.stack(results).mean(0).cpu().numpy())
+                deeper = torch.stack(results).mean(0).cpu().numpy()
+                if folder is not None:
+                    folder.save(number, {"denoised": deeper})
+                else:
+                    blocks.append(deeper)
+        if folder is not None:
+            note |= {"layers": ["denoised"], "version": version("sccountsdiff")}
+            names = pd.DataFrame(index=pd.Index(self.gene_names))
+            folder.finish(table.obs, names, {NOTES: {"denoised": note}})
+            return folder.path
         result = np.concatenate(blocks)
         return result if order is None else result[order]
 

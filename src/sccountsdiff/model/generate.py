@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,9 @@ from sccountsdiff.data.messages import some_of
 from sccountsdiff.diffusion import NOISED
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import OnMove, cell_blocks, choose_batch_size, choose_seed, draw_sites, make_generator
+from sccountsdiff.model.results import NOTES
 from sccountsdiff.model.settings import read_settings, takes_sampling_settings
+from sccountsdiff.model.streaming import BlockFolder
 
 N_STEPS = 50
 """Reverse steps: more than for imputation, as there is nothing observed to go by."""
@@ -39,8 +43,9 @@ class GenerateMixin(CountsDiffBase):
         seed: int | None = None,
         silent: bool = False,
         on_move: OnMove | None = None,
+        out: str | Path | None = None,
         **sampling,
-    ) -> AnnData:
+    ) -> AnnData | Path:
         """Draw new cells.
 
         Parameters
@@ -62,10 +67,13 @@ class GenerateMixin(CountsDiffBase):
             Show no progress bar.
         on_move
             As in :meth:`impute`.
+        out
+            Write the cells to this file, ``.h5ad`` or ``.zarr``, block by block and as in :meth:`impute`. The seed is then 0
+            unless another is given.
 
         Returns
         -------
-        AnnData with counts in ``X`` (CSR), the covariates in ``obs``, and settings, seed and version in
+        ``out``, or AnnData with counts in ``X`` (CSR), the covariates in ``obs``, and settings, seed and version in
         ``uns["sccountsdiff"]["generated"]``.
 
         Examples
@@ -88,11 +96,16 @@ class GenerateMixin(CountsDiffBase):
         n_cells = whole_number("n_cells", n_cells)
         settings = read_settings(GenerateMixin.generate, sampling).resolve(self.module, generating=True)
         settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=n_cells)
-        seed = choose_seed(seed)
+        seed = choose_seed(0 if seed is None and out is not None else seed)
         obs, categories, continuous = self._covariates_of(n_cells, covariates, seed)
         batch_size = choose_batch_size(batch_size)
-        blocks = []
-        for number, rows in cell_blocks(self.module, np.arange(n_cells), batch_size, silent, "Generating"):
+        note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
+        blocks, folder = [], None
+        if out is not None:
+            of_cells = hashlib.sha256(categories.tobytes() + continuous.tobytes()).hexdigest()
+            folder = BlockFolder(out, note | {"cells": of_cells, "n_cells": n_cells} | self._digests())
+        is_done = (lambda number: False) if folder is None else folder.is_done
+        for number, rows in cell_blocks(self.module, np.arange(n_cells), batch_size, silent, "Generating", is_done):
             nothing = torch.zeros(len(rows), self.module.n_genes, device=self.module.device, dtype=torch.float32)
             cells = self.module.read(
                 {
@@ -104,11 +117,16 @@ class GenerateMixin(CountsDiffBase):
             generator = make_generator(self.module.device, seed, number)
             status = torch.full_like(nothing, NOISED)
             drawn = draw_sites(self.module, cells, status, settings, generator, rows=rows, on_move=on_move)
-            blocks.append(sp.csr_matrix(drawn.cpu().numpy()))
-        generated = AnnData(sp.vstack(blocks, format="csr"), obs=obs, var=pd.DataFrame(index=pd.Index(self.gene_names)))
-        note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
-        generated.uns["sccountsdiff"] = {"generated": note}
-        return generated
+            made = sp.csr_matrix(drawn.cpu().numpy())
+            if folder is not None:
+                folder.save(number, {"X": made})
+            else:
+                blocks.append(made)
+        names, uns = pd.DataFrame(index=pd.Index(self.gene_names)), {NOTES: {"generated": note}}
+        if folder is not None:
+            folder.finish(obs, names, uns)
+            return folder.path
+        return AnnData(sp.vstack(blocks, format="csr"), obs=obs, var=names, uns=uns)
 
     def _covariates_of(
         self, n_cells: int, covariates: Mapping[str, object] | pd.DataFrame | None, seed: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -230,7 +229,7 @@ class ImputeMixin(CountsDiffBase):
         if out is not None and key is not None:
             asked = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
             asked |= {"sites": digest_of(sites, tables.adata)}
-            return self._impute_to_file(plan, BlockFolder(out, asked | self._state(source)), tables, key, note)
+            return self._impute_to_file(plan, BlockFolder(out, asked | self._digests(source)), tables, key, note)
         made: Mapping[str, Any]
         if is_lazy:
             made, draws = impute_lazily(self.module, plan), None
@@ -329,15 +328,6 @@ class ImputeMixin(CountsDiffBase):
         if self._is_own(adata) and (summary := self._summary(source.matrix)) is not None:
             return float(np.max(summary.largest, initial=0))
         return 0.0 if isinstance(source.counts, DaskMatrix) else source.largest(rows)  # it is not read twice
-
-    def _state(self, source: CellSource) -> dict[str, str]:
-        """Short names for data and weights: a result that was begun with others is not gone on with."""
-        data, weights = hashlib.sha256(), hashlib.sha256()
-        for part in (*source.matrix.fingerprint(), source.categories.tobytes(), source.continuous.tobytes()):
-            data.update(part)
-        for name, tensor in self.module.state_dict().items():
-            weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-        return {"data": data.hexdigest(), "weights": weights.hexdigest()}
 
 
 def _walk_settings(given: SamplingSettings) -> list[str]:

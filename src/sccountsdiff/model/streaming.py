@@ -20,7 +20,7 @@ from sccountsdiff.files import check_can_write, replacing
 
 
 class BlockFolder:
-    """Finished blocks of a result, beside the file that it will be, until all of them are there.
+    """Finished blocks of a result, layers or ``"X"``, beside the file that it will be, until all of them are there.
 
     The same work finds its blocks again; other work, with other settings, data or weights, starts anew.
 
@@ -106,7 +106,7 @@ def _read(stored: Mapping[str, np.ndarray], name: str) -> np.ndarray | sp.csr_ma
 def _write_h5ad(path: Path, frame: AnnData, blocks) -> None:
     frame.write_h5ad(path)
     with h5py.File(path, "r+") as file:
-        _write_layers(file["layers"], frame.shape, blocks)
+        _write_matrices(file, frame.shape, blocks)
 
 
 def _write_zarr(path: Path, frame: AnnData, blocks) -> None:
@@ -114,20 +114,23 @@ def _write_zarr(path: Path, frame: AnnData, blocks) -> None:
 
     group = zarr.open_group(str(path), mode="w")
     write_elem(group, "/", frame)
-    _write_layers(group["layers"], frame.shape, blocks)
+    _write_matrices(group, frame.shape, blocks)
     zarr.consolidate_metadata(group.store)  # so that a reader finds all of it in one file
 
 
-def _write_layers(group, shape: tuple[int, int], blocks) -> None:
-    """Layers in the format of AnnData, one block after the other."""
+def _write_matrices(root, shape: tuple[int, int], blocks) -> None:
+    """``X`` and layers in the format of AnnData, one block after the other."""
     start = 0
     for layers in blocks():
         n_rows = next(iter(layers.values())).shape[0]
         for name, block in layers.items():
+            group = root if name == "X" else root["layers"]
             if start == 0 and sp.issparse(block):
                 block.indptr = block.indptr.astype(np.int64)  # of all blocks there may be more than 32 bits can count
                 write_elem(group, name, block)
             elif start == 0:
+                if name in group:
+                    del group[name]
                 create = getattr(group, "create_array", None) or group.create_dataset
                 chunks = (min(shape[0], max(1, 2**20 // max(1, shape[1]))), shape[1])
                 created = create(name, shape=shape, dtype=block.dtype, chunks=chunks)
