@@ -197,6 +197,28 @@ def test_mixed_precision_holds_deep_cells(dtype, head):
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in module.parameters())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"guidance": 2.0}, {"known": "noised", "n_steps": 3}], ids=str)
+def test_sampling_may_be_in_half_precision(dtype, settings):
+    """As ``torch.autocast`` around a call has it: expectations are those of single precision, but for its rounding."""
+    module = make(n_factors=3).eval()
+    torch.nn.init.normal_(module.denoiser.backbone.decoder.weight, std=0.3)
+    cells = module.read(batch())
+    status = torch.full_like(cells["x0"], OBSERVED)
+    status[:, :6] = NOISED
+    found = []
+    for enabled in (False, True):
+        resolved = SamplingSettings(**{"n_steps": 1, "final": "mean"} | settings).resolve(module)
+        with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=enabled):
+            found.append(draw_sites(module, cells, status, resolved, make_generator(torch.device("cpu"), 0)))
+    assert found[1].dtype == torch.float32 and (found[0] != found[1]).any()
+    is_site = status == NOISED
+    if "n_steps" in settings:  # whole counts of earlier steps may differ: the means over cells do little
+        found = [values.mean(0, keepdim=True) for values in found]
+        is_site = is_site[:1]
+    torch.testing.assert_close(found[1][is_site], found[0][is_site], rtol=0.1, atol=0.3)
+
+
 def test_the_backbone_can_be_compiled():
     """Traced as a whole, with the same outputs; here without making code of it, which needs a compiler."""
     module = make(n_factors=3).eval()

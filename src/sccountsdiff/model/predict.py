@@ -218,8 +218,10 @@ class PredictMixin(CountsDiffBase):
                 for members in groups if library_size != "latent" else []:
                     total = expected[:, members].sum(1, keepdims=True, dtype=np.float64)
                     expected[:, members] *= (library_size / total).astype(np.float32)
-                expression[n_done : n_done + len(expected)] += expected[:, genes] / np.float32(len(transforms))
+                expression[n_done : n_done + len(expected)] += expected[:, genes]
                 n_done += len(expected)
+        if len(transforms) > 1:
+            expression /= len(transforms)
         expression = expression if order is None else expression[order]
         if return_numpy:
             return expression
