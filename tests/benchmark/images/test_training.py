@@ -1,6 +1,7 @@
 """Training goes on after a stop as if there had been none, learns, and depends on its seed alone."""
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,10 +81,16 @@ def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path)
         saved.append(trainer.global_step)
         path.write_text(str(trainer.global_step))
 
-    trainer = SimpleNamespace(global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True)
-    saver = Saver(tmp_path / "last.ckpt", every=3, history=History(tmp_path / "history.csv"))
+    trainer = SimpleNamespace(
+        global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True, sanity_checking=False
+    )
+    saver = Saver(tmp_path / "last.ckpt", every=3, history=History(tmp_path / "history.csv"), evaluate_every=2)
     for trainer.global_step in range(1, 8):
+        before = len(saved)
         saver.on_train_batch_end(trainer, torch.nn.Linear(1, 1), None, None, 0)
+        if trainer.global_step % 2 == 0:
+            assert len(saved) == before, "a checkpoint before the line of its step"
+            saver.on_validation_end(trainer, torch.nn.Linear(1, 1))
     assert saved == [3, 6, 7]
     assert (tmp_path / "last.ckpt").read_text() == "7" and (tmp_path / "previous.ckpt").read_text() == "6"
 
@@ -136,7 +143,8 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     layer = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(layer.weight, float("inf"))
     with pytest.raises(ValueError, match="not finite after step 3"):
-        Saver(tmp_path / "last.ckpt", 3, History(tmp_path / "h.csv")).on_train_batch_end(trainer, layer, None, None, 0)
+        saver = Saver(tmp_path / "last.ckpt", 3, History(tmp_path / "h.csv"), evaluate_every=2)
+        saver.on_train_batch_end(trainer, layer, None, None, 0)
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000])
@@ -168,6 +176,42 @@ def test_a_run_killed_between_two_checkpoints_goes_on(tiny_config, digits, tiny_
     train(tiny_config, digits, tmp_path, n_heldout=32, stop_at=4)
     (tmp_path / "last.ckpt").replace(tmp_path / "previous.ckpt")
     assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
+
+
+class Killed(BaseException):
+    """As if there were no process any more."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_run_killed_at_any_rename_ends_as_if_it_had_not_been(tiny_config, digits, tiny_run, tmp_path, is_done):
+    """All that a run leaves is renamed into place, so what a kill leaves is what is there before or after a rename."""
+    folder, whole = tiny_run
+    rename, count = Path.replace, 0
+
+    def replace(self, target):
+        nonlocal count
+        count += 1
+        if count == number and not is_done:
+            raise Killed
+        result = rename(self, target)
+        if count == number:
+            raise Killed
+        return result
+
+    expected = pd.read_csv(folder / "history.csv")
+    for number in range(1, 100):
+        output, count = tmp_path / str(number), 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            try:
+                train(tiny_config, digits, output, n_heldout=32)
+                break  # there are no more
+            except Killed:
+                pass
+        assert_same_weights(whole, train(tiny_config, digits, output, n_heldout=32, resume=True))
+        pd.testing.assert_frame_equal(pd.read_csv(output / "history.csv"), expected)
+    assert number > 8
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,6 @@ class History(pl.Callback):
         rows = rows[rows["step"] <= trainer.global_step]
         if len(rows):
             _write_history(rows, self.path)
-        if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
-            self._losses = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Remember the loss, and look at the last ones now and then."""
@@ -217,6 +215,9 @@ def _write_history(rows: pd.DataFrame, path: Path) -> None:
 class Saver(pl.Callback):
     """Writes a checkpoint every so many steps, and after the last one; the one before it is kept.
 
+    Where a step is evaluated, its line of the history is written first: a run that is killed between the two evaluates
+    again, while one that had a checkpoint without its line would never get it.
+
     Parameters
     ----------
     path
@@ -225,14 +226,30 @@ class Saver(pl.Callback):
         Steps between two.
     history
         Looks at the losses first: what is not a number is not saved.
+    evaluate_every
+        Steps between two evaluations.
     """
 
-    def __init__(self, path: Path, every: int, history: History):
-        self.path, self.every, self.history = path, every, history
+    def __init__(self, path: Path, every: int, history: History, evaluate_every: int):
+        self.path, self.every, self.history, self.evaluate_every = path, every, history, evaluate_every
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
+        """Write it, if it is time and no evaluation follows."""
+        if trainer.global_step % self.evaluate_every:
+            self._save(trainer, pl_module)
+        elif self._is_time(trainer):
+            self.history.check(trainer.global_step)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Write it, if it is time."""
-        if trainer.global_step % self.every and trainer.global_step != trainer.max_steps:
+        if not trainer.sanity_checking:
+            self._save(trainer, pl_module)
+
+    def _is_time(self, trainer: pl.Trainer) -> bool:
+        return trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps
+
+    def _save(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
+        if not self._is_time(trainer):
             return
         self.history.check(trainer.global_step)
         if not all(weights.isfinite().all() for weights in pl_module.parameters()):
@@ -463,7 +480,7 @@ def train(
     callbacks = [
         history,
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays
-        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000), history),
+        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000), history, evaluate_every),
         *trainer_kwargs.pop("callbacks", []),
     ]
     with quiet(), global_seed(config.seed):
