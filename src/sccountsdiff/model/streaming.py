@@ -51,10 +51,11 @@ class BlockFolder:
         self.path = Path(path)
         if self.path.suffix not in (".h5ad", ".zarr"):
             raise ValueError(f"`out` must end in .h5ad or .zarr, not {self.path.name!r}.")
+        self.folder = self.path.with_name(f".{self.path.name}.blocks")
         if self.path.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)  # killed after the last rename: they are in the file
             raise FileExistsError(f"`out`: {path} already exists; remove it, or choose another name.")
         check_can_write(self.path)
-        self.folder = self.path.with_name(f".{self.path.name}.blocks")
         key = hashlib.sha256(json.dumps(work, sort_keys=True, default=repr).encode()).hexdigest()
         note = self.folder / "work"
         if self.folder.exists() and (not note.exists() or note.read_text() != key):
@@ -90,7 +91,7 @@ class BlockFolder:
         shutil.rmtree(self.folder)
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray | sp.csr_matrix]]:
-        for file in sorted(self.folder.glob("*.npz")):
+        for file in sorted(self.folder.glob("[0-9]*.npz")):
             with np.load(file) as stored:
                 names = dict.fromkeys(key.partition("/")[0] for key in stored.files)
                 yield {name: _read(stored, name) for name in names}

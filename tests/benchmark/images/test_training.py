@@ -156,7 +156,7 @@ def test_a_truncated_checkpoint_is_set_aside_and_training_goes_on_from_the_one_b
     last.write_bytes(last.read_bytes()[:size])
     resumed = train(tiny_config, digits, tmp_path, n_heldout=32, resume=True)
     assert "last.ckpt is damaged" in caplog.text and "previous.ckpt, at step 2" in caplog.text
-    assert (tmp_path / "last.broken.ckpt").stat().st_size == size
+    assert (tmp_path / "last.ckpt.damaged").stat().st_size == size
     assert_same_weights(tiny_run[1], resumed)
     history = [pd.read_csv(folder / "history.csv") for folder in (tiny_run[0], tmp_path)]
     pd.testing.assert_frame_equal(*history)
@@ -229,7 +229,7 @@ def test_whole_lines_of_a_broken_history_are_kept(text, steps, tmp_path):
     path = tmp_path / "history.csv"
     path.write_text(text)
     assert read_history(path)["step"].tolist() == steps == read_history(path)["step"].tolist()
-    broken = tmp_path / "history.broken.csv"
+    broken = tmp_path / "history.csv.damaged"
     assert broken.is_file() == (text != "step,train_loss\n0,\n2,1.5\n")
     assert not broken.is_file() or broken.read_text() == text
 

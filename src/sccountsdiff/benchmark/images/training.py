@@ -7,9 +7,7 @@ import io
 import logging
 import math
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from sccountsdiff.benchmark.images.caching import set_aside
 from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.checkpoints import check_settings, read_checkpoint, save_whole
 from sccountsdiff.checks import whole_number
-from sccountsdiff.files import replacing
+from sccountsdiff.files import set_aside, write_table
 from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import BestAverage
 
@@ -43,9 +41,6 @@ Of several processes that train together each calls it, so that they can share t
 
 CHECK_EVERY = 100
 """Steps between two looks at the losses: each look waits for the device."""
-
-DAMAGE = (RuntimeError, EOFError, KeyError, OSError, ValueError, TypeError, pickle.UnpicklingError)
-"""What reading a damaged checkpoint may end with."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -134,7 +129,7 @@ class History(pl.Callback):
         rows = read_history(self.path)
         rows = rows[rows["step"] <= trainer.global_step]
         if len(rows):
-            _write_history(rows, self.path)
+            write_table(self.path, rows)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Remember the loss, and look at the last ones now and then."""
@@ -165,7 +160,7 @@ class History(pl.Callback):
         if self.evaluate is not None:
             row |= self.evaluate(pl_module, trainer.global_step)
         if trainer.is_global_zero:
-            _write_history(pd.DataFrame([*read_history(self.path).to_dict("records"), row]), self.path)
+            write_table(self.path, pd.DataFrame([*read_history(self.path).to_dict("records"), row]))
 
 
 def read_history(path: Path) -> pd.DataFrame:
@@ -174,7 +169,7 @@ def read_history(path: Path) -> pd.DataFrame:
     Examples
     --------
     >>> _ = Path("history.csv").write_text("step,train_loss\n0,\n2,1.5\n4")
-    >>> read_history(Path("history.csv"))["step"].tolist(), Path("history.broken.csv").is_file()
+    >>> read_history(Path("history.csv"))["step"].tolist(), Path("history.csv.damaged").is_file()
     ([0, 2], True)
     """
     none = pd.DataFrame({"step": np.array([], dtype=int)})
@@ -194,7 +189,7 @@ def read_history(path: Path) -> pd.DataFrame:
         return none
     kept = [line for line, whole in zip(lines, is_whole, strict=True) if whole]
     rows = read(io.StringIO("\n".join([header, *kept])))
-    _write_history(rows, path)
+    write_table(path, rows)
     return rows
 
 
@@ -205,11 +200,6 @@ def _numbers(line: str) -> int:
         return len([int(first), *(float(field or 0) for field in others)])
     except ValueError:
         return 0
-
-
-def _write_history(rows: pd.DataFrame, path: Path) -> None:
-    with replacing(path) as beside:
-        rows.to_csv(beside, index=False)
 
 
 class Saver(pl.Callback):
@@ -256,11 +246,7 @@ class Saver(pl.Callback):
             raise ValueError(
                 f"Weights are not finite after step {trainer.global_step}: training stopped, and the last checkpoint stays."
             )
-        # All processes take part, and one writes.
-        with replacing(self.path) if trainer.is_global_zero else nullcontext(self.path) as beside:
-            trainer.save_checkpoint(beside)
-            if trainer.is_global_zero and self.path.is_file():
-                self.path.replace(previous(self.path))
+        save_whole(trainer, self.path, previous(self.path))
 
 
 def previous(checkpoint: Path) -> Path:
@@ -376,23 +362,13 @@ def check_options(options: dict[str, Any]) -> list[torch.device]:
 def _resumable(checkpoint: Path, config: ImageConfig) -> tuple[Path, int] | None:
     """The newest whole checkpoint and its step; an error if it was made with other settings, ``None`` if there is none."""
     for path in (checkpoint, previous(checkpoint)):
-        if not path.is_file():
+        saved = read_checkpoint(path)
+        if saved is None:
             continue
-        try:
-            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            old, step = saved["image_model"]["config"], saved["global_step"]
-        except DAMAGE as error:
-            set_aside(path, str(error).partition("\n")[0] or type(error).__name__)
-            continue
-        new = dataclasses.asdict(config)
-        different = [
-            f"{name} ({old.get(name)} instead of {value})" for name, value in new.items() if old.get(name) != value
-        ]
-        if different:
-            raise ValueError(f"{path} was made with other settings, so training cannot go on: {', '.join(different)}.")
+        check_settings(path, saved.get("image_model", {}).get("config", {}), dataclasses.asdict(config))
         if path != checkpoint:
-            logger.warning("Training goes on from %s, at step %d.", path, step)
-        return path, step
+            logger.warning("Training goes on from %s, at step %d.", path, saved["global_step"])
+        return path, saved["global_step"]
     return None
 
 
