@@ -63,6 +63,10 @@ def replacing(path: str | Path) -> Iterator[Path]:
             target.replace(earlier)  # a folder with files in it cannot be renamed over
         beside.replace(target)
         _flush(target.parent)
+    except (OSError, RuntimeError) as error:  # each library has its own for a full disk
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise OSError(f"{path} cannot be written: {reason.rstrip('.')}. What was there before stays.") from error
     finally:
         _remove(beside)
         _put_back(earlier, target)
@@ -167,18 +171,33 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
         raise FileNotFoundError(f"The folder of {path} does not exist.")
     if target.is_dir() and target.suffix != ".zarr":  # which is a folder
         raise IsADirectoryError(f"{path} cannot be written: it is a folder.")
-    probe = folder / f".{target.name}.{os.getpid()}.probe"
-    try:
-        probe.touch()
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         sizes = f"{n_bytes / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} are free"
         raise OSError(errno.ENOSPC, f"{path} cannot be written: {sizes}.")
+    _try_to_write(folder, path, n_bytes)
+
+
+def check_folder(path: str | Path) -> None:
+    """Refuse a folder that files cannot be written to, before the work that it is for.
+
+    Parameters
+    ----------
+    path
+        The folder; need not exist.
+
+    Examples
+    --------
+    >>> check_folder(os.devnull)
+    Traceback (most recent call last):
+        ...
+    NotADirectoryError: /dev/null cannot be written to: it is no folder.
+    """
+    folder = Path(path).resolve()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written to: {'it' if there == folder else there} is no folder.")
+    _try_to_write(there, path)
 
 
 def set_aside(path: str | Path, reason: object) -> Path:
@@ -244,6 +263,23 @@ def available_memory() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def _try_to_write(folder: Path, path: str | Path, n_bytes: int = 0) -> None:
+    """Refuse a folder that takes no new files, or none of this size; the error names what is to be written.
+
+    HDF5 does not survive a disk that fills up, or a quota that is reached, while it writes.
+    """
+    probe = folder / f".{os.getpid()}-{_RUN}.probe"
+    try:
+        with probe.open("wb") as handle:
+            if n_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle.fileno(), 0, n_bytes)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

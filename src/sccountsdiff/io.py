@@ -83,10 +83,23 @@ def write(data: AnnData | MuData, path: str | Path, *, overwrite: bool = False) 
     ValueError: 'cells.csv' cannot be written: AnnData is written as .h5ad or .zarr.
     """
     check_target(path, type(data).__name__, overwrite=overwrite)
+    check_can_write(path, size_of(data))
     path = Path(path)
     writers = {".zarr": "write_zarr", ".h5ad": "write_h5ad", ".h5mu": "write_h5mu"}
     with quiet(all_warnings=True), replacing(path) as beside:
         getattr(data, writers[path.suffix])(beside)
+
+
+def size_of(data: AnnData | MuData) -> int:
+    """Bytes that data takes in a file, at most, unless it is there already.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> size_of(sccountsdiff.datasets.pbmc68k()) > 2**20
+    True
+    """
+    return round(1.1 * data.__sizeof__()) + 2**20  # names of things, and room that HDF5 leaves between them
 
 
 def check_target(path: str | Path, kind: str | None = None, *, overwrite: bool = False) -> None:

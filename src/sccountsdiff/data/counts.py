@@ -218,6 +218,8 @@ def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer"
         If `layer` is `None` and ``adata.X`` is empty.
     """
     if layer is not None:
+        if not isinstance(layer, str):
+            raise TypeError(f"`{argument or 'layer'}` must be the name of a layer, not {layer!r}.")
         if layer not in adata.layers:
             asked = f"{layer!r}, which the model reads," if argument is None else f"{argument}={layer!r}"
             hints = find_count_layers(adata, matrix_name(layer), setup) if argument in (None, "layer") else []

@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import sparse_dataset, write_elem
 
 from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.io import size_of
 
 
 class BlockFolder:
@@ -86,8 +87,10 @@ class BlockFolder:
     def finish(self, obs: pd.DataFrame, var: pd.DataFrame, uns: dict) -> None:
         """Put the blocks together, write the file, and remove them."""
         write = _write_h5ad if self.path.suffix == ".h5ad" else _write_zarr
+        names = AnnData(obs=obs, var=var, uns=uns)
+        check_can_write(self.path, size_of(names) + sum(file.stat().st_size for file in self.folder.iterdir()))
         with replacing(self.path) as beside:
-            write(beside, AnnData(obs=obs, var=var, uns=uns), self._blocks)
+            write(beside, names, self._blocks)
         shutil.rmtree(self.folder)
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray | sp.csr_matrix]]:
