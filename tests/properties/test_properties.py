@@ -72,6 +72,14 @@ def dense(matrix):
     return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
 
 
+def assert_same(one, other):
+    """Arrays are equal, those of objects too, of which a NaN equals no other."""
+    if one.dtype == object:
+        assert one.tolist() == other.tolist()
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
 def assert_observed_stays(before, after, filled):
     """Counts that were not filled in are the same, bit for bit; the others are counts."""
     kept = ~filled
@@ -97,7 +105,7 @@ def test_data_of_any_form_is_imputed_or_refused(plain_model, grouped_model, case
             assert_observed_stays(before, after, filled & known)
             again = dense(model.impute(adata, seed=1, key_added=None, unseen_to_null=True, **QUICK))
             np.testing.assert_array_equal(after, again)
-        np.testing.assert_array_equal(dense(adata.X), before)
+        assert_same(dense(adata.X), before)
         assert set(adata.layers) == layers
         if adata.isbacked:
             adata.file.close()
@@ -121,12 +129,12 @@ def test_data_of_any_form_is_set_up_or_refused(case):
             CountsDiffImputer.setup_anndata(adata, **keys, **mask)
             model = CountsDiffImputer(adata, n_hidden=4, n_layers=1)
             assert all(value.isfinite().all() for value in model.module.state_dict().values())
-        np.testing.assert_array_equal(dense(adata.X), before)
+        assert_same(dense(adata.X), before)
         if adata.isbacked:
             adata.file.close()
 
 
-@examples(25, 4000)
+@examples(25, 5500)
 @given(call=calls)
 def test_arguments_are_taken_or_refused(plain_model, call):
     method, given_arguments = call
