@@ -24,7 +24,7 @@ demo: .venv/.stamp-core ## train and impute on bundled data, write table, figure
 test: .venv/.stamp-test .venv/.stamp-forest ## run the tests; options for pytest through ARGS="..."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ARGS)
 
-fuzz: .venv/.stamp-test ## try 10,000 random inputs, and save what became of them
+fuzz: .venv/.stamp-test ## try 12,000 random inputs, and save what became of them
 	OMP_NUM_THREADS=1 FUZZ_PROFILE=long FUZZ_RESULT=docs/benchmarks/results/fuzz.csv $(BIN)/python -m pytest tests/properties $(ARGS)
 
 lint: .venv/.stamp-dev ## check style, formatting, the direction of imports, and types

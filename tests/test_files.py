@@ -4,11 +4,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from sccountsdiff import files
-from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing
+from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing, set_aside
 
 
 def test_the_target_is_replaced(tmp_path):
@@ -59,16 +61,56 @@ def test_checking_leaves_nothing_behind(tmp_path):
 def test_what_a_killed_process_left_goes_but_not_what_is_being_written(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    mine, other = (tmp_path / f".a.{host}.{dead.pid}.partial.csv" for host in (files._HOST, "elsewhere"))
-    running = tmp_path / f".a.{files._HOST}.{os.getpid()}.partial.csv"
-    for path in (mine, other, running):
+    mine, other = (tmp_path / f".a.{host}.{dead.pid}-0.partial.csv" for host in (files._HOST, "elsewhere"))
+    running = tmp_path / f".a.{files._HOST}.{os.getpid()}-{files._RUN}.partial.csv"
+    same_number = tmp_path / f".a.{files._HOST}.{os.getpid()}-0.partial.csv"  # in an earlier container
+    for path in (mine, other, running, same_number):
         path.write_text("half")
     remove_leftovers(tmp_path)
-    assert not mine.exists() and other.exists() and running.exists()
+    assert not mine.exists() and other.exists() and running.exists() and not same_number.exists()
     mine.write_text("half")
     with replacing(tmp_path / "b.csv") as beside:
         beside.write_text("whole")
     assert not mine.exists()
+
+
+def write_folder(path, content):
+    path.mkdir()
+    (path / "part").write_text(content)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_folder_is_replaced_or_stays(tmp_path, monkeypatch, number, is_killed):
+    """Whatever rename it is that fails, or that a process does not live to see."""
+    target, rename, count = tmp_path / "cells.zarr", Path.replace, 0
+    write_folder(target, "old")
+
+    def replace(self, to):
+        nonlocal count
+        count += 1
+        if count == number:
+            raise KeyboardInterrupt
+        return rename(self, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        if is_killed:
+            patch.setattr(files, "_put_back", lambda *_: None)
+        with suppress(KeyboardInterrupt), replacing(target) as beside:
+            write_folder(beside, "new")
+    monkeypatch.setattr(files, "_RUN", "another")
+    remove_leftovers(tmp_path)
+    assert (target / "part").read_text() == ("new" if number == 0 else "old")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_cannot_be_read_is_set_aside_and_named(tmp_path, caplog):
+    (tmp_path / "last.ckpt").write_text("half")
+    aside = set_aside(tmp_path / "last.ckpt", ValueError("cut short\nand more"))
+    assert aside == tmp_path / "last.ckpt.damaged" and aside.read_text() == "half"
+    assert "last.ckpt is damaged (cut short): set aside as last.ckpt.damaged" in caplog.text
+    assert not (tmp_path / "last.ckpt").exists()
 
 
 def test_too_little_space_is_found_before(tmp_path, monkeypatch):

@@ -1,13 +1,14 @@
 """Pages' parts that are made from the package and from saved results when the documentation is built.
 
 They are written to ``docs/_generated``, and pages include them: a card for each imputation method, the tables of the saved
-comparisons, the overview of all methods (a figure and a table), the settings of the paper's rows, and the recipes of images. Single numbers and statements are in ``values.py``.
+comparisons, the overview of all methods (a figure and a table), the settings of the paper's rows, the recipes of images, and what was tried under faults. Single numbers and statements are in ``values.py``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import faults
 import image_recipes
 import overview
 import pandas as pd
@@ -163,6 +164,7 @@ def write(app=None) -> None:
     for name in ("blocks", "latent", "ablation", "averaging", "analyses", "largest_draws"):
         texts[f"{name}.md"] = getattr(tiers, name)() or "No results yet.\n"
     texts |= {"paper_settings.md": papers.settings(), "paper_model.md": papers.scores() or "No results yet.\n"}
+    texts |= {f"faults_{name}.md": getattr(faults, name)() for name in ("kills", "fuzz", "versions")}
     for name in ("stimulation", "donors"):
         texts[f"replaced_{name}.md"] = getattr(replaced, name)() or "No results yet.\n"
     for file, text in texts.items():

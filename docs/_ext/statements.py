@@ -69,6 +69,23 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+# What was tried under faults
+
+
+@claim
+def no_kill_did_harm(kills: str) -> bool:
+    """At least so many kills, of all kinds of work with all signals, and none of them a problem."""
+    table = read("kills")
+    return len(table) >= int(kills) and table.groupby(["work", "signal"]).ngroups == 18 and not table["problems"].any()
+
+
+@claim
+def no_random_input_did_harm(examples: str) -> bool:
+    """At least so many examples, and no property that failed."""
+    table = read("fuzz")
+    return table["examples"].sum() >= int(examples) and not table["failed"].any()
+
+
 # For any table with columns "method" and "seed"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import random
 import time
@@ -15,8 +14,6 @@ import pandas as pd
 import torch
 
 from sccountsdiff.files import replacing, set_aside
-
-logger = logging.getLogger("sccountsdiff")
 
 SECONDS_BETWEEN = 20.0
 """Time between two checkpoints, of which there is one after an epoch at most."""
@@ -79,7 +76,7 @@ class Checkpoints(pl.Callback):
             trainer.logger.experiment.data = as_tables(checkpoint[KEY]["history"])
 
 
-def save_whole(trainer: pl.Trainer, path: Path) -> None:
+def save_whole(trainer: pl.Trainer, path: Path, previous: Path | None = None) -> None:
     """Have Lightning write a checkpoint that is whole or not there.
 
     Parameters
@@ -88,16 +85,20 @@ def save_whole(trainer: pl.Trainer, path: Path) -> None:
         The trainer.
     path
         The file, replaced when the new one is complete.
+    previous
+        Where to keep what it replaces, if anywhere.
     """
     if trainer.is_global_zero:
         with replacing(path) as beside:
             trainer.save_checkpoint(beside)
+            if previous is not None and path.is_file():
+                path.replace(previous)
     else:
         trainer.save_checkpoint(path)  # other processes write nothing, but are waited for
 
 
 def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """A checkpoint, or ``None`` if there is none; a damaged one is put aside.
+    """A checkpoint, or ``None`` if there is none; a damaged one is set aside.
 
     Parameters
     ----------
@@ -115,14 +116,11 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         content["global_step"], content["state_dict"]
         return content
     except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        aside = set_aside(path)
-        logger.warning(
-            "%s is damaged (%s): put aside as %s. Training starts anew.", path, _first_line(error), aside.name
-        )
+        set_aside(path, error)
         return None
 
 
@@ -209,7 +207,3 @@ def as_tables(history: dict[str, dict[str, list]]) -> dict[str, pd.DataFrame]:
         name: pd.DataFrame({name: column["values"]}, index=pd.Index(column["index"], name="epoch"), dtype=object)
         for name, column in history.items()
     }
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

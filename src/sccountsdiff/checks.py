@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
+LARGEST = 1e30
+"""Above it, numbers are as good as infinite: counts are in single precision, which ends at 3e38."""
 
-def whole_number(name: str, value: object, least: int = 1, below: int | None = None) -> int:
-    """The value as an ``int``; an error if it is not an integer of at least ``least`` and, if given, below ``below``.
+
+def whole_number(name: str, value: object, least: int = 1, below: int = 2**63) -> int:
+    """The value as an ``int``; an error if it is not an integer of at least ``least`` and below ``below``.
+
+    By default that is what fits into 64 bits: neither arrays nor files hold larger numbers.
 
     Floats are refused even if they are whole: 3.0 is more often a slip than meant.
     """
@@ -24,7 +28,7 @@ def whole_number(name: str, value: object, least: int = 1, below: int | None = N
         ) from None
     if number < least:
         raise ValueError(f"`{name}` must be a whole number of at least {least}, not {value}.")
-    if below is not None and number >= below:
+    if number >= below:
         raise ValueError(f"`{name}` must be below {below}, not {value}.")
     return number
 
@@ -48,7 +52,9 @@ def check_number(name: str, value: object, *, above: float | None = None) -> Non
     """
     if not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number, not {value!r}.")
-    if above is not None and not above < value < math.inf:
+    if isinstance(value, Integral) and abs(value) >= 2**63:  # of which neither numpy nor torch make a float
+        raise ValueError(f"`{name}` must be a number of less than 64 bits, or a float, not {value}.")
+    if above is not None and not above < value < LARGEST:
         raise ValueError(f"`{name}` must be a finite number above {above}, not {value}.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sccountsdiff import io
 from sccountsdiff.command import Outcome, Parser, Stop, add_general_options, stoppable, whole
-from sccountsdiff.files import check_can_write
+from sccountsdiff.files import check_can_write, check_folder
 from sccountsdiff.options import add_options, arguments_of, given
 from sccountsdiff.quiet import quiet
 
@@ -34,6 +35,9 @@ INPUT_ERRORS = (ValueError, KeyError, TypeError, OSError, ImportError, RuntimeEr
 METHODS = {"new": "CountsDiffImputer.__init__", "normalize": "get_normalized_expression"}
 """Methods of the model that have other names here."""
 
+ALLOW_PICKLE = "SCCOUNTSDIFF_ALLOW_PICKLE"
+"""Environment variable that allows pickled embedders of the benchmark."""
+
 NOT_ON_FILES = ("adata", "dir_path", "out", "registry", "return_mean", "return_numpy", "seed", "silent")
 """Arguments that make no sense here, or that all commands have in common."""
 
@@ -49,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = read_command(argv)
             outcome = _run(arguments, stop)
         except BaseException as error:
-            if "--traceback" in argv:
+            if "--traceback" in argv and not isinstance(error, SystemExit):  # which help ends with
                 traceback.print_exc()
             if stop:
                 _complain(f"stopped by {stop.name}; nothing was written.")
@@ -59,13 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             _complain(" ".join(str(message).split()) or type(error).__name__)
             return 2
-        if arguments.json:
-            from sccountsdiff.overview import plain
-
-            print(json.dumps(plain(outcome.values)))
-        elif not arguments.quiet:
-            print(outcome.text)
-        return stop.code or outcome.code
+        return stop.code or _print(arguments, outcome) or outcome.code
 
 
 def read_command(argv: Sequence[str]) -> argparse.Namespace:
@@ -84,16 +82,42 @@ def read_command(argv: Sequence[str]) -> argparse.Namespace:
 def _run(arguments: argparse.Namespace, stop: Stop) -> Outcome:
     """Do the work; only what it comes to goes to standard output, whatever libraries print."""
     arguments.stop = stop
+    if arguments.command in ("benchmark", "demo"):
+        check_folder(arguments.output or arguments.table)
     logger = logging.getLogger("sccountsdiff")
     level = logger.level
     with redirect_stdout(sys.stderr), quiet():
         warnings.showwarning = lambda message, *_, **__: _complain(f"warning: {message}")
         if arguments.quiet:
             logger.setLevel(logging.WARNING)
+        allowed = os.environ.get(ALLOW_PICKLE)
+        if getattr(arguments, "allow_pickle", False):
+            os.environ[ALLOW_PICKLE] = "1"  # for what commands load deep inside
         try:
             return arguments.run(arguments)
         finally:
             logger.setLevel(level)
+            if allowed is None:
+                os.environ.pop(ALLOW_PICKLE, None)
+
+
+def _print(arguments: argparse.Namespace, outcome: Outcome) -> int:
+    """Write the summary to standard output; the exit code is not 0 if that takes no more."""
+    if arguments.quiet and not arguments.json:
+        return 0
+    text = outcome.text
+    if arguments.json:
+        from sccountsdiff.overview import plain
+
+        text = json.dumps(plain(outcome.values))
+    try:
+        print(text, flush=True)
+    except OSError as error:  # a full disk, or a pipe that nobody reads
+        _complain(f"the summary cannot be written: {error.strerror or error}.")
+        # Python would try once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
 
 
 def _complain(message: str) -> None:
@@ -188,6 +212,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help=f"folder of a saved model, or data: {io.READABLE}")
+    _add_derived(parser, "loading", "load")
     add_general_options(parser)
     parser.set_defaults(run=_inspect)
 
@@ -308,8 +333,9 @@ def _inspect(arguments: argparse.Namespace) -> Outcome:
     else:
         from sccountsdiff.model import CountsDiffImputer
 
+        options = {"accelerator": "cpu"} | _given(arguments, "loading")
         with quiet():
-            values = describe_model(CountsDiffImputer.load(arguments.path, adata=False, accelerator="cpu"))
+            values = describe_model(CountsDiffImputer.load(arguments.path, adata=False, **options))
     values = {"path": arguments.path, **values}
     return Outcome(to_text(values), values)
 

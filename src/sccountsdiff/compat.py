@@ -1,4 +1,4 @@
-"""The only file that knows names which scvi-tools keeps to itself."""
+"""The only file that knows names which scvi-tools keeps to itself, and what versions of anndata do otherwise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 import rich.pretty  # noqa: F401
 import scvi
 import torch
+from anndata import AnnData
 from scvi.data._constants import (
     _FIELD_REGISTRIES_KEY,
     _MODEL_NAME_KEY,
@@ -20,6 +21,18 @@ from scvi.model._utils import parse_device_args
 def set_scvi_seed(seed: int | None) -> None:
     """Set the seed of scvi-tools without its setter, which would also reseed everything else."""
     scvi.settings._seed = seed
+
+
+def layer_names(adata: AnnData) -> list[str]:
+    """Names of the layers; from version 0.13 of anndata on, ``X`` is one too, without a name.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> layer_names(sccountsdiff.datasets.pbmc68k())
+    []
+    """
+    return [name for name in adata.layers if name is not None]
 
 
 def setup_args(registry: dict) -> dict:

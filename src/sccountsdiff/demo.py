@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import scvi
 
-from sccountsdiff import datasets, pl
+from sccountsdiff import datasets, io, pl
 from sccountsdiff.benchmark import metrics
 from sccountsdiff.benchmark.baselines import get_baseline
 from sccountsdiff.benchmark.missingness import MCAR
@@ -73,8 +73,7 @@ def run_demo(
     write_table(output / "table.csv", table, index=True, index_label="method")
     _plot(model, truth, one_pass.toarray(), draws[:, sites], sites, output / "demo.png")
     test.layers["hidden"] = sites
-    with replacing(output / "imputed.h5ad") as beside:
-        test.write_h5ad(beside)
+    io.write(test, output / "imputed.h5ad", overwrite=True)
     return table
 
 

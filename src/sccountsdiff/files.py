@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -12,18 +13,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger("sccountsdiff")
 
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 """Part of the names of files that are being written, which may be on a disk that several machines share."""
 
+_RUN = uuid4().hex[:8]
+"""Another part: in a container, the next process often has the number of the one that was killed."""
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A path beside the target to write a file to; what is there takes the target's place when all went well.
+    """A path beside the target to write a file or a folder to; it takes the target's place when all went well.
 
     Until then the target is as it was. If anything fails, or is interrupted, what was written goes and the target stays.
     What a process that was killed had begun to write goes when something is next written to the folder.
@@ -31,7 +37,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Parameters
     ----------
     path
-        The target: a file that may exist already.
+        The target: a file, or a folder, that may exist already.
 
     Examples
     --------
@@ -46,14 +52,24 @@ def replacing(path: str | Path) -> Iterator[Path]:
     target = Path(path).resolve()  # of a link, the file that it leads to
     remove_leftovers(target.parent)
     # The suffix stays last: writers choose their format by it.
-    beside = target.with_name(f".{target.stem}.{_HOST}.{os.getpid()}.partial{target.suffix}")
+    mark = f"{_HOST}.{os.getpid()}-{_RUN}"
+    beside = target.with_name(f".{target.stem}.{mark}.partial{target.suffix}")
+    earlier = target.with_name(f".{target.name}.{mark}.earlier")
     try:
         yield beside
-        _flush(beside)
+        for written in (*beside.rglob("*"), beside):
+            _flush(written)
+        if beside.is_dir() and target.exists():
+            target.replace(earlier)  # a folder with files in it cannot be renamed over
         beside.replace(target)
         _flush(target.parent)
+    except (OSError, RuntimeError) as error:  # each library has its own for a full disk
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise OSError(f"{path} cannot be written: {reason.rstrip('.')}. What was there before stays.") from error
     finally:
         _remove(beside)
+        _put_back(earlier, target)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -106,6 +122,8 @@ def write_table(path: str | Path, table: pd.DataFrame, **options: Any) -> None:
 def remove_leftovers(folder: str | Path) -> None:
     """Remove what processes of this machine that are no more had begun to write.
 
+    A folder that one of them had moved away, but not replaced yet, goes back to its place.
+
     Parameters
     ----------
     folder
@@ -117,10 +135,17 @@ def remove_leftovers(folder: str | Path) -> None:
     >>> with TemporaryDirectory() as folder:
     ...     remove_leftovers(folder)
     """
-    for leftover in Path(folder).glob(".*.partial*"):
-        match = re.search(rf"\.{re.escape(_HOST)}\.(\d+)\.partial", leftover.name)
-        if match and not _is_running(int(match[1])):
+    name = re.compile(
+        rf"\.(?P<target>.+)\.{re.escape(_HOST)}\.(?P<process>\d+)-(?P<run>\w+)\.(?P<what>partial|earlier)"
+    )
+    for leftover in Path(folder).glob(".*"):
+        match = name.match(leftover.name)
+        if match is None or _is_writing(int(match["process"]), match["run"]):
+            continue
+        if match["what"] == "partial":
             _remove(leftover)
+        else:
+            _put_back(leftover, leftover.with_name(match["target"]))
 
 
 def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
@@ -146,27 +171,44 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
         raise FileNotFoundError(f"The folder of {path} does not exist.")
     if target.is_dir() and target.suffix != ".zarr":  # which is a folder
         raise IsADirectoryError(f"{path} cannot be written: it is a folder.")
-    probe = folder / f".{target.name}.{os.getpid()}.probe"
-    try:
-        probe.touch()
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
         sizes = f"{n_bytes / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} are free"
         raise OSError(errno.ENOSPC, f"{path} cannot be written: {sizes}.")
+    _try_to_write(folder, path, n_bytes)
 
 
-def set_aside(path: str | Path) -> Path:
-    """Rename a file that cannot be read, so that it is in nobody's way and nothing of it is lost.
+def check_folder(path: str | Path) -> None:
+    """Refuse a folder that files cannot be written to, before the work that it is for.
+
+    Parameters
+    ----------
+    path
+        The folder; need not exist.
+
+    Examples
+    --------
+    >>> check_folder(os.devnull)
+    Traceback (most recent call last):
+        ...
+    NotADirectoryError: /dev/null cannot be written to: it is no folder.
+    """
+    folder = Path(path).resolve()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{path} cannot be written to: {'it' if there == folder else there} is no folder.")
+    _try_to_write(there, path)
+
+
+def set_aside(path: str | Path, reason: object) -> Path:
+    """Rename a file that cannot be read, and say so: it is in nobody's way and nothing of it is lost.
 
     Parameters
     ----------
     path
         The file.
+    reason
+        What is wrong with it; of an error the first line.
 
     Returns
     -------
@@ -177,11 +219,14 @@ def set_aside(path: str | Path) -> Path:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "table.csv").write_text("half")
-    ...     set_aside(Path(folder, "table.csv")).name
+    ...     set_aside(Path(folder, "table.csv"), "half of it is missing").name
     'table.csv.damaged'
     """
     path = Path(path)
-    return path.replace(path.with_name(f"{path.name}.damaged"))
+    aside = path.replace(path.with_name(f"{path.name}.damaged"))
+    reason = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+    logger.warning("%s is damaged (%s): set aside as %s.", path, reason, aside.name)
+    return aside
 
 
 def digest_of_file(path: str | Path) -> str:
@@ -220,6 +265,23 @@ def available_memory() -> int | None:
         return None
 
 
+def _try_to_write(folder: Path, path: str | Path, n_bytes: int = 0) -> None:
+    """Refuse a folder that takes no new files, or none of this size; the error names what is to be written.
+
+    HDF5 does not survive a disk that fills up, or a quota that is reached, while it writes.
+    """
+    probe = folder / f".{os.getpid()}-{_RUN}.probe"
+    try:
+        with probe.open("wb") as handle:
+            if n_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle.fileno(), 0, n_bytes)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
 def _flush(path: Path) -> None:
     """Have the disk hold what was written: a name that points to nothing after a power cut helps nobody."""
     if path.is_dir() and os.name == "nt":
@@ -231,7 +293,10 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def _is_running(process: int) -> bool:
+def _is_writing(process: int, run: str) -> bool:
+    """Whether the process that began to write a file may still be at it."""
+    if process == os.getpid():
+        return run == _RUN
     if os.name == "nt":
         return True  # there, signal 0 would end it
     try:
@@ -241,6 +306,14 @@ def _is_running(process: int) -> bool:
     except OSError:
         return True  # it is somebody else's
     return True
+
+
+def _put_back(earlier: Path, target: Path) -> None:
+    """Move a folder back to its place, or remove it if something else has taken that."""
+    if earlier.exists() and not target.exists():
+        earlier.replace(target)
+    elif earlier.exists():
+        _remove(earlier)
 
 
 def _remove(path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.files import check_can_write, remove_leftovers, replacing
 from sccountsdiff.quiet import quiet
 
 if TYPE_CHECKING:
@@ -47,6 +45,8 @@ def read(path: str | Path) -> AnnData | MuData:
     """
     path = Path(path)
     if not path.exists():
+        remove_leftovers(path.parent)  # a folder that was being replaced may come back
+    if not path.exists():
         raise FileNotFoundError(f"There is no file or folder {str(path)!r}.")
     reader = _reader_of(path)
     if reader is None:
@@ -83,14 +83,23 @@ def write(data: AnnData | MuData, path: str | Path, *, overwrite: bool = False) 
     ValueError: 'cells.csv' cannot be written: AnnData is written as .h5ad or .zarr.
     """
     check_target(path, type(data).__name__, overwrite=overwrite)
+    check_can_write(path, size_of(data))
     path = Path(path)
-    with quiet(all_warnings=True):
-        if path.suffix == ".zarr":
-            with _replacing_folder(path) as beside:
-                data.write_zarr(beside)
-        else:
-            with replacing(path) as beside:
-                (data.write_h5ad if path.suffix == ".h5ad" else data.write_h5mu)(beside)
+    writers = {".zarr": "write_zarr", ".h5ad": "write_h5ad", ".h5mu": "write_h5mu"}
+    with quiet(all_warnings=True), replacing(path) as beside:
+        getattr(data, writers[path.suffix])(beside)
+
+
+def size_of(data: AnnData | MuData) -> int:
+    """Bytes that data takes in a file, at most, unless it is there already.
+
+    Examples
+    --------
+    >>> import sccountsdiff
+    >>> size_of(sccountsdiff.datasets.pbmc68k()) > 2**20
+    True
+    """
+    return round(1.1 * data.__sizeof__()) + 2**20  # names of things, and room that HDF5 leaves between them
 
 
 def check_target(path: str | Path, kind: str | None = None, *, overwrite: bool = False) -> None:
@@ -197,15 +206,3 @@ def _read_10x_folder(path: Path) -> AnnData:
 def _with_unique_names(adata: AnnData) -> AnnData:
     adata.var_names_make_unique()
     return adata
-
-
-@contextmanager
-def _replacing_folder(path: Path) -> Iterator[Path]:
-    """As :func:`~sccountsdiff.files.replacing`, for a folder: one that has files in it cannot be renamed over."""
-    target = path.resolve()
-    earlier = target.with_name(f".{target.name}.{os.getpid()}.earlier")
-    with replacing(target) as beside:
-        yield beside
-        if target.exists():
-            target.rename(earlier)
-    shutil.rmtree(earlier, ignore_errors=True)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from mudata import MuData
 
-from sccountsdiff.compat import setup_args
+from sccountsdiff.compat import layer_names, setup_args
 
 if TYPE_CHECKING:
     from sccountsdiff.model import CountsDiffImputer
@@ -37,7 +37,7 @@ def describe_data(data: AnnData | MuData) -> dict[str, Any]:
     about["obs"] = {str(name): _describe_column(column) for name, column in data.obs.items()}
     if isinstance(data, MuData):
         return about | {"modalities": {name: describe_data(part) for name, part in data.mod.items()}}
-    matrices = {"X": data.X, **data.layers}
+    matrices = {"X": data.X, **{name: data.layers[name] for name in layer_names(data)}}
     about["matrices"] = {name: _describe_matrix(m) for name, m in matrices.items() if m is not None}
     notes = data.uns.get("sccountsdiff", {})
     about["made_by_sccountsdiff"] = {name: plain(note) for name, note in notes.items() if isinstance(note, Mapping)}

@@ -1,6 +1,12 @@
 import argparse
 import inspect
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -183,3 +189,32 @@ def test_errors_are_one_line(arguments, message, tmp_path, capsys):
     assert main(["benchmark", *arguments, "--output", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("kind", "sign"),
+    [
+        (
+            ["imputation", "--dataset", "{path}", "--methods", "countsdiff", "--missingness", "mcar"],
+            "seed 0, countsdiff",
+        ),
+        (["images", "--steps", "100000", "--accelerator", "cpu"], "{output}/config.yaml"),
+    ],
+    ids=["imputation", "images"],
+)
+def test_a_signal_stops_it_with_the_code_that_workflows_expect(path, tmp_path, kind, sign, number, code):
+    output = tmp_path / "out"
+    names = {"path": path, "output": output}
+    given = [*(part.format(**names) for part in kind), "--output", str(output)]
+    heard = tmp_path / "heard.txt"
+    with heard.open("w") as error:
+        process = subprocess.Popen([sys.executable, "-m", "sccountsdiff", "benchmark", *given], stderr=error)
+        at_work = lambda: Path(sign.format(**names)).exists() or sign in heard.read_text()
+        while not at_work() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait() == code, heard.read_text()
+    assert f"topped by {signal.Signals(number).name}" in heard.read_text() and "Traceback" not in heard.read_text()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import platform
+from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,17 @@ import pytest
 import scvi
 from anndata import AnnData
 from hypothesis import HealthCheck, settings
-from strategies import GENES, TRIED
+from strategies import GENES, TRIED, make_files
 
 from sccountsdiff import CountsDiffImputer
+from sccountsdiff.files import write_table
 
-COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("quick", max_examples=25, derandomize=True, database=None, **COMMON)
-settings.register_profile("long", max_examples=int(os.environ.get("FUZZ_EXAMPLES", "2500")), database=None, **COMMON)
+VERSIONS = ("anndata", "numpy", "pandas", "scipy", "scvi-tools", "torch", "hypothesis")
+"""Packages whose versions are noted with the result."""
+
+COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True, "database": None}
+settings.register_profile("quick", derandomize=True, **COMMON)
+settings.register_profile("long", **COMMON)
 settings.load_profile(os.environ.get("FUZZ_PROFILE", "quick"))
 
 
@@ -47,11 +52,25 @@ def grouped_model():
     return make_model(categorical_covariate_keys=["group"])
 
 
-@pytest.fixture(scope="session", autouse=True)
-def count_examples():
-    """Write down how many examples were tried, if asked for (``FUZZ_RESULT``)."""
-    yield
+@pytest.fixture(scope="session")
+def files(plain_model, tmp_path_factory):
+    """A file of each kind that is read: whole ones, to be damaged."""
+    return make_files(tmp_path_factory.mktemp("whole"), plain_model)
+
+
+def pytest_runtest_logreport(report):
+    """Count the properties that do not hold."""
+    name = report.nodeid.partition("::test_")[2]
+    if report.failed and name:
+        TRIED[name]["failed"] += 1
+
+
+def pytest_sessionfinish():
+    """Write down what was tried and what became of it, if asked for (``FUZZ_RESULT``)."""
     target = os.environ.get("FUZZ_RESULT")
     if target:
-        table = pd.DataFrame([{"property": name, **counts} for name, counts in TRIED.items()]).fillna(0)
-        Path(target).write_text(table.to_csv(index=False), encoding="utf-8")
+        table = pd.DataFrame([{"property": name, **counts} for name, counts in TRIED.items()])
+        counts = table.reindex(columns=["examples", "worked", "refused", "failed"]).fillna(0).astype(int)
+        versions = {name.replace("-", "_"): version(name) for name in VERSIONS}
+        table = table[["property"]].join(counts).assign(python=platform.python_version(), **versions)
+        write_table(target, table)

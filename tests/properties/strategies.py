@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -12,6 +14,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+import torch
+from hypothesis import settings
+from mudata import MuData
+
+from sccountsdiff import CountsDiffImputer
+from sccountsdiff.cli import _parser
 
 GENES = [f"gene{j}" for j in range(6)]
 """Genes that the model of these tests knows."""
@@ -37,7 +45,12 @@ NAMES = ["a", "B cell", "", "ü", "1", "a/b", "a\nb", " ", "nan", "None", "🧬"
 
 
 TRIED: dict[str, Counter] = defaultdict(Counter)
-"""Examples of each property, and what became of them."""
+"""Examples of each property, by the name of its test, and what became of them."""
+
+
+def examples(quick: int, long: int) -> settings:
+    """How many examples are tried: every day, and by ``make fuzz``."""
+    return settings(max_examples=long if os.environ.get("FUZZ_PROFILE") == "long" else quick)
 
 
 @dataclass(frozen=True)
@@ -159,33 +172,127 @@ odd = st.one_of(
 )
 """What an argument may be given by mistake."""
 
-arguments = st.fixed_dictionaries(
-    {},
-    optional={
-        "n_samples": st.one_of(st.integers(1, 3), odd),
-        "n_steps": st.one_of(st.integers(1, 3), odd),
-        "n_folds": st.one_of(st.integers(1, 3), odd),
-        "seed": st.one_of(st.integers(0, 9), odd),
-        "batch_size": st.one_of(st.integers(1, 5), odd),
-        "key_added": st.one_of(st.just("result"), st.sampled_from(NAMES), odd),
-        "guidance": st.one_of(st.floats(0, 2), odd),
-        "known": st.one_of(st.sampled_from(["clean", "noised"]), odd),
-        "final": st.one_of(st.sampled_from(["sample", "mean", "log_mean"]), odd),
-        "quantiles": st.one_of(st.just([0.5]), odd),
-        "indices": st.one_of(st.just([0]), st.just(slice(1)), odd),
-        "return_mean": st.booleans(),
-    },
+GOOD = {
+    "n_samples": st.integers(1, 3),
+    "n_steps": st.integers(1, 3),
+    "n_folds": st.integers(1, 3),
+    "n_cells": st.integers(1, 4),
+    "seed": st.integers(0, 9),
+    "batch_size": st.integers(1, 5),
+    "key_added": st.sampled_from(["result", *NAMES]),
+    "guidance": st.floats(0, 2),
+    "known": st.sampled_from(["clean", "noised"]),
+    "final": st.sampled_from(["sample", "mean", "log_mean"]),
+    "quantiles": st.just([0.5]),
+    "indices": st.sampled_from([[0], slice(1), ["0"], [True] * 6, [5, 0, 0]]),
+    "return_mean": st.booleans(),
+    "return_numpy": st.booleans(),
+    "what": st.sampled_from(["missing", "zeros"]),
+    "sites": st.just(np.eye(6, dtype=bool)),
+    "genes": st.lists(st.sampled_from(GENES), min_size=1),
+    "gene_list": st.lists(st.sampled_from(GENES), min_size=1),
+    "min_value": st.floats(0, 3),
+    "layer": st.just("X"),
+    "depth": st.floats(1.1, 5),
+    "target_sum": st.floats(1, 1e4),
+    "unseen": st.booleans(),
+    "library_size": st.one_of(st.floats(1, 1e4), st.just("latent")),
+    "covariates": st.just({}),
+    "transform_covariates": st.just({"group": "x"}),
+    "transform_batch": st.just("x"),
+    "unseen_to_null": st.booleans(),
+    "attrition": st.floats(0, 1),
+    "n_resamples": st.integers(1, 2),
+    "jump_length": st.integers(1, 2),
+}
+"""Arguments of the methods below, and values that they may have; all of them also get odd ones."""
+
+METHODS = ("impute", "denoise", "generate", "get_normalized_expression", "log_likelihood")
+
+
+def arguments_of(method: str) -> st.SearchStrategy:
+    """Some arguments of a method, right or odd."""
+    known = [name for name in inspect.signature(getattr(CountsDiffImputer, method)).parameters if name in GOOD]
+    return st.fixed_dictionaries({}, optional={name: st.one_of(GOOD[name], odd) for name in known})
+
+
+calls = st.sampled_from(METHODS).flatmap(lambda method: st.tuples(st.just(method), arguments_of(method)))
+
+
+WORDS = ["nope.h5ad", "nowhere", "0", "-1", "nan", "inf", "1e300", "2", "mcar:0", "x=1", "=", "", "--", "ü", "0.5"]
+
+
+def options_of(command: str) -> list[str]:
+    """Names of the options of a command, in the order of its help."""
+    parser = next(a for a in _parser([command])._actions if a.choices).choices[command]
+    return [name for action in parser._actions for name in action.option_strings]
+
+
+def lines_of(command: str) -> st.SearchStrategy:
+    """Files for a command, with some options and values, right or wrong."""
+    files = {"generate": ["{model}", "{output}"], "inspect": ["{model}"], "train": ["{data}", "{output}"]}
+    quick = {
+        "generate": ["--n-cells", "2", "--n-steps", "1"],
+        "train": ["--max-epochs", "1"],
+        "impute": ["--n-folds", "1"],
+    }
+    value = st.one_of(st.sampled_from(WORDS), st.sampled_from(["{data}", "{model}", *GENES]), texts)
+    some = st.lists(st.one_of(st.sampled_from(options_of(command)), value), max_size=4)
+    start = [command, *files.get(command, ["{data}", "{model}", "{output}"]), *quick.get(command, [])]
+    return some.map(lambda more: [*start, *more])
+
+
+texts = st.text(max_size=5).filter(lambda text: "\0" not in text)
+nonsense = st.lists(
+    st.one_of(st.sampled_from(["train", "impute", "demo", "benchmark", "inspect", "-h", "--version", *WORDS]), texts),
+    max_size=5,
+)
+kinds = st.sampled_from(["imputation", "images", "sweep", "paper", "simulated", "speed", "tune"])
+benchmarks = st.tuples(kinds, nonsense).map(lambda parts: ["benchmark", parts[0], *parts[1], "--no-such-option"])
+command_lines = st.one_of(
+    nonsense,
+    benchmarks,
+    st.sampled_from(["impute", "denoise", "normalize", "generate", "inspect", "train"]).flatmap(lines_of),
 )
 
-command_lines = st.lists(
-    st.one_of(
-        st.sampled_from(
-            ["train", "impute", "demo", "benchmark", "info", "--help", "-h", "--version", "--output", "--cells"]
-        ),
-        st.sampled_from(
-            ["imputation", "images", "sweep", "paper", "list", "nope.h5ad", "nowhere", "--max-epochs", "0", "-1", "nan"]
-        ),
-        st.text(max_size=5).filter(lambda text: "\0" not in text),
-    ),
-    max_size=5,
+
+def make_files(folder: Path, model: CountsDiffImputer) -> dict[str, Path]:
+    """A whole file, or folder, of each kind that is read."""
+    cells = ad.AnnData(model.adata.X.copy(), obs=model.adata.obs.copy(), var=pd.DataFrame(index=GENES))
+    cells.write_h5ad(folder / "cells.h5ad")
+    cells.write_zarr(folder / "cells.zarr")
+    MuData({"rna": cells}).write(folder / "cells.h5mu")
+    model.save(folder / "model", save_anndata=True)
+    torch.save({"global_step": 1, "state_dict": model.module.state_dict()}, folder / "last.ckpt")
+    pd.DataFrame({"step": [0, 2], "train_loss": [2.0, 1.5]}).to_csv(folder / "history.csv", index=False)
+    names = ("cells.h5ad", "cells.zarr", "cells.h5mu", "model", "last.ckpt", "history.csv")
+    return {name: folder / name for name in names}
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What happens to a file: it is cut off, or some of its bytes become others."""
+
+    kind: str
+    which: int
+    share: float
+    bytes: bytes
+
+    def apply(self, path: Path) -> None:
+        """Damage a file, or one of those in a folder."""
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            path = files[self.which % len(files)]
+        content = path.read_bytes()
+        at = round(self.share * len(content))
+        end = {"cut": len(content), "insert": at, "overwrite": at + len(self.bytes)}[self.kind]
+        path.write_bytes(content[:at] + (b"" if self.kind == "cut" else self.bytes) + content[end:])
+
+
+damages = st.builds(
+    Damage,
+    kind=st.sampled_from(["cut", "insert", "overwrite"]),
+    which=st.integers(0, 40),
+    share=st.floats(0, 1),
+    bytes=st.binary(min_size=1, max_size=8),
 )

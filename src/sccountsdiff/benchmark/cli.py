@@ -171,6 +171,8 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FOLDER", help=weights)
     embedder = "saved scvi-tools model for scFID (default: train one)"
     parser.add_argument("--embedder", metavar="FOLDER", help=embedder)
+    trust = "load an embedder that is a pickle, and can run any code: only if you trust who made it"
+    parser.add_argument("--allow-pickle", action="store_true", help=trust)
 
 
 def _pattern(text: str) -> str:

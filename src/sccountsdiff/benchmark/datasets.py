@@ -13,6 +13,7 @@ from scipy import sparse
 
 from sccountsdiff import datasets as bundled
 from sccountsdiff.benchmark.matrices import DenseOrSparse, are_counts
+from sccountsdiff.compat import layer_names
 from sccountsdiff.io import READABLE, read
 from sccountsdiff.registry import Registry
 
@@ -199,9 +200,9 @@ def _put_counts_in_x(adata: AnnData, layer: str | None, place: str) -> None:
         layer = "counts" if "counts" in adata.layers else "X"
     if layer != "X":
         if layer not in adata.layers:
-            raise KeyError(f"layer={layer!r} is not a layer of {place}; found {list(adata.layers)}.")
+            raise KeyError(f"layer={layer!r} is not a layer of {place}; found {layer_names(adata)}.")
         adata.X = adata.layers[layer]
-    others = ", ".join(name for name in ("X", *adata.layers) if name != layer)
+    others = ", ".join(name for name in ("X", *layer_names(adata)) if name != layer)
     hint = f"name another with layer= (--layer): {others}" if others else "there are no layers to choose from"
     _require_counts(adata.X, f"{'X' if layer == 'X' else f'layer {layer!r}'} of {place}", hint)
 

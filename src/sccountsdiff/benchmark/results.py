@@ -275,14 +275,14 @@ class ResultStore:
 
 
 def _read_rows(path: Path) -> list[dict] | None:
-    """Rows of a result file; one that is damaged is put aside, and what it held is made again."""
+    """Rows of a result file; one that is damaged is set aside, and what it held is made again."""
     try:
         rows = json.loads(path.read_text())["rows"]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("it holds no rows of results")
         return rows
     except (KeyError, OSError, RecursionError, TypeError, ValueError) as error:
-        logger.warning("%s is damaged (%s): put aside as %s, and made again.", path, error, set_aside(path).name)
+        set_aside(path, error)
         return None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sccountsdiff.compat import layer_names
 from sccountsdiff.data.messages import Names, first_entry, listing, matrix_name, suggestion, values_of
 from sccountsdiff.data.reading import Block, Matrix, as_matrix, is_csc, iter_blocks, read_block, spread_ranges
 
@@ -180,7 +181,7 @@ def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> li
         return f"pass layer={layer!r} to {setup}" if setup else f"pass layer={layer or 'X'!r}"
 
     found = {}
-    for layer in (*adata.layers, None):
+    for layer in (*layer_names(adata), None):
         matrix, place = adata.X if layer is None else adata.layers[layer], matrix_name(layer)
         if place != name and matrix is not None and looks_like_counts(matrix):
             found[place] = use(layer, place)
@@ -218,18 +219,20 @@ def get_matrix(adata: AnnData, layer: str | None, argument: str | None = "layer"
         If `layer` is `None` and ``adata.X`` is empty.
     """
     if layer is not None:
+        if not isinstance(layer, str):
+            raise TypeError(f"`{argument or 'layer'}` must be the name of a layer, not {layer!r}.")
         if layer not in adata.layers:
             asked = f"{layer!r}, which the model reads," if argument is None else f"{argument}={layer!r}"
             hints = find_count_layers(adata, matrix_name(layer), setup) if argument in (None, "layer") else []
             raise KeyError(
-                f"{asked} is not in adata.layers, which has {listing(adata.layers)}."
-                + suggestion(layer, adata.layers)
+                f"{asked} is not in adata.layers, which has {listing(layer_names(adata))}."
+                + suggestion(layer, layer_names(adata))
                 + "".join(f" {hint}." for hint in hints)
             )
         return adata.layers[layer]
     if adata.X is None:
         advice = "the model reads the counts there" if argument is None else f"pass {argument}=..."
-        raise ValueError(f"adata.X is None: {advice}, adata.layers has {listing(adata.layers)}.")
+        raise ValueError(f"adata.X is None: {advice}, adata.layers has {listing(layer_names(adata))}.")
     return adata.X
 
 

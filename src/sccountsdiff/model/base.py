@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary, finalize
 
@@ -149,6 +149,8 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         """Where genes stand among those of the model; an error names one that it does not have."""
         if isinstance(genes, str):
             raise ValueError(f"`{argument}` must be a list of genes, not one name: pass [{genes!r}].")
+        if not isinstance(genes, Iterable):
+            raise TypeError(f"`{argument}` must be a list of genes, not {genes!r}.")
         place = {name: position for position, name in enumerate(self.gene_names)}
         for gene in genes:
             if gene not in place:

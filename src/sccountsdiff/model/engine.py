@@ -247,7 +247,7 @@ def choose_seed(seed: int | None) -> int:
     """The seed itself, or one from torch's global stream, so that ``scvi.settings.seed`` governs it."""
     if seed is None:
         return int(torch.randint(2**31, (1,)))
-    return whole_number("seed", seed, least=0, below=2**63)  # files hold no larger numbers
+    return whole_number("seed", seed, least=0)
 
 
 def _folds(

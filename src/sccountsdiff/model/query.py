@@ -14,7 +14,7 @@ from anndata import AnnData
 from mudata import MuData
 from torch import Tensor
 
-from sccountsdiff.compat import is_mudata_setup, setup_args
+from sccountsdiff.compat import is_mudata_setup, layer_names, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_new_categories
 from sccountsdiff.data.messages import listing
@@ -99,7 +99,7 @@ class QueryMixin(CountsDiffBase):
                 uns=dict(adata.uns),
                 obsm=dict(adata.obsm),
                 obsp=dict(adata.obsp),
-                layers={name: _padded(matrix, positions) for name, matrix in adata.layers.items()},
+                layers={name: _padded(adata.layers[name], positions) for name in layer_names(adata)},
             )
             counts = _padded(counts, positions)
         if place is None:

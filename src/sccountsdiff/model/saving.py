@@ -30,6 +30,7 @@ from scvi.data import AnnDataManager
 
 from sccountsdiff.compat import download, is_mudata_setup, model_name, setup_args, torch_device
 from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing
+from sccountsdiff.io import size_of
 from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.card import MADE_BY, model_card
 from sccountsdiff.model.json_values import from_json, to_json
@@ -109,7 +110,7 @@ class SavingMixin(CountsDiffBase):
         weights = {name: _to_save(name, value) for name, value in self.module.state_dict().items()}
         n_bytes = sum(value.nbytes for value in weights.values())
         if save_anndata and "compression" not in anndata_write_kwargs:
-            n_bytes += self.adata.__sizeof__()
+            n_bytes += size_of(self.adata)
 
         folder.mkdir(parents=True, exist_ok=True)
         description = folder / f"{prefix}model.json"
@@ -380,14 +381,11 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
 def _write_new(folder: Path, stem: str, suffix: str, write: Callable[[Path], object]) -> dict[str, str]:
     """Write a file that was not there before; its name and its checksum."""
     path = folder / f"{stem}-{uuid4().hex[:8]}{suffix}"
-    try:
-        with replacing(path) as beside:
+    with replacing(path) as beside:
+        try:
             write(beside)
-    except (OSError, RuntimeError, SafetensorError) as error:  # each library has its own for a full disk
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OSError(
-            f"{path} cannot be written: {reason.splitlines()[0].strip()}. What was there before stays."
-        ) from None
+        except SafetensorError as error:  # of a full disk
+            raise OSError(str(error)) from None
     return {"name": path.name, "sha256": digest_of_file(path)}
 
 

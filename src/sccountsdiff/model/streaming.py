@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import sparse_dataset, write_elem
 
 from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.io import size_of
 
 
 class BlockFolder:
@@ -51,10 +52,11 @@ class BlockFolder:
         self.path = Path(path)
         if self.path.suffix not in (".h5ad", ".zarr"):
             raise ValueError(f"`out` must end in .h5ad or .zarr, not {self.path.name!r}.")
+        self.folder = self.path.with_name(f".{self.path.name}.blocks")
         if self.path.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)  # killed after the last rename: they are in the file
             raise FileExistsError(f"`out`: {path} already exists; remove it, or choose another name.")
         check_can_write(self.path)
-        self.folder = self.path.with_name(f".{self.path.name}.blocks")
         key = hashlib.sha256(json.dumps(work, sort_keys=True, default=repr).encode()).hexdigest()
         note = self.folder / "work"
         if self.folder.exists() and (not note.exists() or note.read_text() != key):
@@ -85,12 +87,14 @@ class BlockFolder:
     def finish(self, obs: pd.DataFrame, var: pd.DataFrame, uns: dict) -> None:
         """Put the blocks together, write the file, and remove them."""
         write = _write_h5ad if self.path.suffix == ".h5ad" else _write_zarr
+        names = AnnData(obs=obs, var=var, uns=uns)
+        check_can_write(self.path, size_of(names) + sum(file.stat().st_size for file in self.folder.iterdir()))
         with replacing(self.path) as beside:
-            write(beside, AnnData(obs=obs, var=var, uns=uns), self._blocks)
+            write(beside, names, self._blocks)
         shutil.rmtree(self.folder)
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray | sp.csr_matrix]]:
-        for file in sorted(self.folder.glob("*.npz")):
+        for file in sorted(self.folder.glob("[0-9]*.npz")):
             with np.load(file) as stored:
                 names = dict.fromkeys(key.partition("/")[0] for key in stored.files)
                 yield {name: _read(stored, name) for name in names}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from anndata import AnnData
 
 from sccountsdiff.checks import check_keywords, keywords_of, whole_number
+from sccountsdiff.compat import layer_names
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.seeding import global_seed
 
@@ -195,7 +196,12 @@ def _trained(
         )
     with global_seed(whole_number("random_state", random_state, least=0)):
         # The set-up leaves marks, which are not for the user's data; the counts themselves are shared.
-        cells = AnnData(adata.X, obs=adata.obs.copy(), var=adata.var.copy(), layers=dict(adata.layers))
+        cells = AnnData(
+            adata.X,
+            obs=adata.obs.copy(),
+            var=adata.var.copy(),
+            layers={name: adata.layers[name] for name in layer_names(adata)},
+        )
         CountsDiffImputer.setup_anndata(cells, **setup)
         model = CountsDiffImputer(cells, **(model_kwargs or {}))
         model.train(max_epochs, **(train_kwargs or {}))

@@ -1,9 +1,9 @@
-"""What is equal has one name, what differs has another; damaged files are kept under another name."""
+"""What is equal has one name, what differs has another."""
 
 import numpy as np
 import torch
 
-from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
+from sccountsdiff.benchmark.images.caching import fingerprint
 from sccountsdiff.diffusion import Cap, PerStep, Rescale
 
 
@@ -24,10 +24,3 @@ def test_every_difference_has_another_name():
         (PerStep(rates),), (PerStep(other),),
     ]  # fmt: skip
     assert len({fingerprint(*part) for part in parts}) == len(parts)
-
-
-def test_damaged_files_stay_under_another_name_and_are_named(tmp_path, caplog):
-    path = tmp_path / "last.ckpt"
-    path.write_text("half")
-    assert set_aside(path, "cut short").read_text() == "half"
-    assert not path.exists() and "last.ckpt is damaged" in caplog.text and "cut short" in caplog.text

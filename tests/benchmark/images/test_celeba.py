@@ -56,7 +56,7 @@ def test_a_damaged_cache_is_set_aside_and_made_anew(celeba, caplog):
     for cache in caches(celeba):
         cache.write_bytes(cache.read_bytes()[:500])
     assert torch.equal(first_images(load_images("celeba", celeba).train, 3)[0], expected)
-    assert len(list(celeba.glob("*.broken.npy"))) == 1 and "set aside" in caplog.text
+    assert len(list(celeba.glob("*.npy.damaged"))) == 1 and "set aside" in caplog.text
 
 
 def test_a_folder_that_takes_no_files_is_read_image_by_image(celeba, monkeypatch, caplog):

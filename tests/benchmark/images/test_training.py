@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,10 +83,16 @@ def test_checkpoints_are_written_at_the_steps_asked_for_and_at_the_end(tmp_path)
         saved.append(trainer.global_step)
         path.write_text(str(trainer.global_step))
 
-    trainer = SimpleNamespace(global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True)
-    saver = Saver(tmp_path / "last.ckpt", every=3)
+    trainer = SimpleNamespace(
+        global_step=0, max_steps=7, save_checkpoint=save, is_global_zero=True, sanity_checking=False
+    )
+    saver = Saver(tmp_path / "last.ckpt", every=3, evaluate_every=2)
     for trainer.global_step in range(1, 8):
+        before = len(saved)
         saver.on_train_batch_end(trainer, torch.nn.Linear(1, 1), None, None, 0)
+        if trainer.global_step % 2 == 0:
+            assert len(saved) == before, "a checkpoint before the line of its step"
+            saver.on_validation_end(trainer, torch.nn.Linear(1, 1))
     assert saved == [3, 6, 7]
     assert (tmp_path / "last.ckpt").read_text() == "7" and (tmp_path / "previous.ckpt").read_text() == "6"
 
@@ -152,7 +159,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     layer = torch.nn.Linear(2, 2)
     torch.nn.init.constant_(layer.weight, float("inf"))
     with pytest.raises(ValueError, match="not finite after step 3"):
-        Saver(tmp_path / "last.ckpt", 3).on_train_batch_end(trainer, layer, None, None, 0)
+        Saver(tmp_path / "last.ckpt", 3, evaluate_every=2).on_train_batch_end(trainer, layer, None, None, 0)
 
 
 @pytest.mark.parametrize("size", [0, 100, 20_000])
@@ -164,7 +171,7 @@ def test_a_truncated_checkpoint_is_set_aside_and_training_goes_on_from_the_one_b
     last.write_bytes(last.read_bytes()[:size])
     resumed = train(tiny_config, digits, tmp_path, n_heldout=32, resume=True)
     assert "last.ckpt is damaged" in caplog.text and "previous.ckpt, at step 2" in caplog.text
-    assert (tmp_path / "last.broken.ckpt").stat().st_size == size
+    assert (tmp_path / "last.ckpt.damaged").stat().st_size == size
     assert_same_weights(tiny_run[1], resumed)
     history = [pd.read_csv(folder / "history.csv") for folder in (tiny_run[0], tmp_path)]
     pd.testing.assert_frame_equal(*history)
@@ -186,6 +193,42 @@ def test_a_run_killed_between_two_checkpoints_goes_on(tiny_config, digits, tiny_
     assert_same_weights(tiny_run[1], train(tiny_config, digits, tmp_path, n_heldout=32, resume=True))
 
 
+class Killed(BaseException):
+    """As if there were no process any more."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_run_killed_at_any_rename_ends_as_if_it_had_not_been(tiny_config, digits, tiny_run, tmp_path, is_done):
+    """All that a run leaves is renamed into place, so what a kill leaves is what is there before or after a rename."""
+    folder, whole = tiny_run
+    rename, count = Path.replace, 0
+
+    def replace(self, target):
+        nonlocal count
+        count += 1
+        if count == number and not is_done:
+            raise Killed
+        result = rename(self, target)
+        if count == number:
+            raise Killed
+        return result
+
+    expected = pd.read_csv(folder / "history.csv")
+    for number in range(1, 100):
+        output, count = tmp_path / str(number), 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            try:
+                train(tiny_config, digits, output, n_heldout=32)
+                break  # there are no more
+            except Killed:
+                pass
+        assert_same_weights(whole, train(tiny_config, digits, output, n_heldout=32, resume=True))
+        pd.testing.assert_frame_equal(pd.read_csv(output / "history.csv"), expected)
+    assert number > 8
+
+
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
@@ -201,7 +244,7 @@ def test_whole_lines_of_a_broken_history_are_kept(text, steps, tmp_path):
     path = tmp_path / "history.csv"
     path.write_text(text)
     assert read_history(path)["step"].tolist() == steps == read_history(path)["step"].tolist()
-    broken = tmp_path / "history.broken.csv"
+    broken = tmp_path / "history.csv.damaged"
     assert broken.is_file() == (text != "step,train_loss\n0,\n2,1.5\n")
     assert not broken.is_file() or broken.read_text() == text
 

@@ -9,6 +9,8 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
+from sccountsdiff.compat import layer_names
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -83,7 +85,7 @@ def read_counts(adata: AnnData, layer: str | None, argument: str, hidden: np.nda
     if 0 in adata.shape:
         raise ValueError(f"{argument} is empty: it has {adata.n_obs} cells and {adata.n_vars} genes.")
     if layer is not None and layer not in adata.layers:
-        raise KeyError(f"{argument} has no layer {layer!r}; found {list(adata.layers)}.")
+        raise KeyError(f"{argument} has no layer {layer!r}; found {layer_names(adata)}.")
     counts = adata.X if layer is None else adata.layers[layer]
     if counts is None:
         raise ValueError(f"{argument}.X is empty; name the layer that holds the counts with layer=.")

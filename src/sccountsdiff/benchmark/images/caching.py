@@ -1,15 +1,11 @@
-"""What lets a run go on: names by content for what is kept, and damaged files put aside."""
+"""What lets a run go on: names by content for what is kept."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-from pathlib import Path
 
 import numpy as np
 from torch import Tensor
-
-logger = logging.getLogger("sccountsdiff")
 
 
 def fingerprint(*parts: object) -> str:
@@ -57,29 +53,3 @@ def _add(digest, part: object) -> None:
         _add(digest, vars(part))
     else:
         digest.update(repr(part).encode())
-
-
-def set_aside(path: Path, reason: object) -> Path:
-    """Rename a damaged file, and say so: it is out of the way and nothing of it is lost.
-
-    Parameters
-    ----------
-    path
-        The file.
-    reason
-        What is wrong with it.
-
-    Returns
-    -------
-    Its new name: ``.broken`` before the suffix.
-
-    Examples
-    --------
-    >>> _ = Path("table.csv").write_text("?")
-    >>> set_aside(Path("table.csv"), "no table").name
-    'table.broken.csv'
-    """
-    aside = path.with_name(f"{path.stem}.broken{path.suffix}")
-    path.replace(aside)
-    logger.warning("%s is damaged and was set aside as %s: %s", path, aside.name, reason)
-    return aside

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
+from sccountsdiff.benchmark.images.caching import fingerprint
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, Splits, register_images
 from sccountsdiff.benchmark.optional import optional_import
-from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.files import check_can_write, replacing, set_aside
 
 logger = logging.getLogger("sccountsdiff")
 

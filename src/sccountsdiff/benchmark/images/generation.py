@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
+from sccountsdiff.benchmark.images.caching import fingerprint
 from sccountsdiff.benchmark.images.model import ImageDiffusion, step_seed
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.diffusion import NOISED, Attrition, Move, Prediction, get_attrition, guide, reverse_walk, sample
-from sccountsdiff.files import replacing
+from sccountsdiff.files import replacing, set_aside
 
 PRECISIONS = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 """Number formats of the network's layers in mixed precision, by the names that Lightning gives them."""

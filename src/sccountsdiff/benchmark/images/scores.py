@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sccountsdiff.benchmark.images.caching import fingerprint, set_aside
+from sccountsdiff.benchmark.images.caching import fingerprint
 from sccountsdiff.benchmark.images.data import CountImages
 from sccountsdiff.benchmark.optional import optional_import
-from sccountsdiff.files import replacing
+from sccountsdiff.files import replacing, set_aside
 
 LEAST_LOGIT = -60.0
 """Class scores this far below the best one count as this far: beyond, softmax underflows and the score is not a number."""

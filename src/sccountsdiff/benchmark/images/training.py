@@ -7,9 +7,7 @@ import io
 import logging
 import math
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from sccountsdiff.benchmark.images.caching import set_aside
 from sccountsdiff.benchmark.images.config import ImageConfig, save_config
 from sccountsdiff.benchmark.images.data import Splits
 from sccountsdiff.benchmark.images.model import ImageDiffusion, load_model
 from sccountsdiff.benchmark.quiet import quiet
+from sccountsdiff.checkpoints import check_settings, read_checkpoint, save_whole
 from sccountsdiff.checks import whole_number
-from sccountsdiff.files import replacing
+from sccountsdiff.files import set_aside, write_table
 from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import BestAverage, look_at_losses
 
@@ -40,9 +38,6 @@ Evaluate = Callable[[ImageDiffusion, int], dict[str, float]]
 """Called with the model (averaged weights) and the step; what it returns becomes part of the history.
 
 Of several processes that train together each calls it, so that they can share the work; what the first returns counts."""
-
-DAMAGE = (RuntimeError, EOFError, KeyError, OSError, ValueError, TypeError, pickle.UnpicklingError)
-"""What reading a damaged checkpoint may end with."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -129,9 +124,7 @@ class History(pl.Callback):
         rows = read_history(self.path)
         rows = rows[rows["step"] <= trainer.global_step]
         if len(rows):
-            _write_history(rows, self.path)
-        if trainer.global_step in set(rows["step"]):  # a checkpoint is written before the evaluation of its step
-            self._losses = []
+            write_table(self.path, rows)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
         """Remember the loss."""
@@ -149,7 +142,7 @@ class History(pl.Callback):
         if self.evaluate is not None:
             row |= self.evaluate(pl_module, trainer.global_step)
         if trainer.is_global_zero:
-            _write_history(pd.DataFrame([*read_history(self.path).to_dict("records"), row]), self.path)
+            write_table(self.path, pd.DataFrame([*read_history(self.path).to_dict("records"), row]))
 
 
 def read_history(path: Path) -> pd.DataFrame:
@@ -158,7 +151,7 @@ def read_history(path: Path) -> pd.DataFrame:
     Examples
     --------
     >>> _ = Path("history.csv").write_text("step,train_loss\n0,\n2,1.5\n4")
-    >>> read_history(Path("history.csv"))["step"].tolist(), Path("history.broken.csv").is_file()
+    >>> read_history(Path("history.csv"))["step"].tolist(), Path("history.csv.damaged").is_file()
     ([0, 2], True)
     """
     none = pd.DataFrame({"step": np.array([], dtype=int)})
@@ -178,7 +171,7 @@ def read_history(path: Path) -> pd.DataFrame:
         return none
     kept = [line for line, whole in zip(lines, is_whole, strict=True) if whole]
     rows = read(io.StringIO("\n".join([header, *kept])))
-    _write_history(rows, path)
+    write_table(path, rows)
     return rows
 
 
@@ -191,13 +184,11 @@ def _numbers(line: str) -> int:
         return 0
 
 
-def _write_history(rows: pd.DataFrame, path: Path) -> None:
-    with replacing(path) as beside:
-        rows.to_csv(beside, index=False)
-
-
 class Saver(pl.Callback):
     """Writes a checkpoint every so many steps, and after the last one; the one before it is kept.
+
+    Where a step is evaluated, its line of the history is written first: a run that is killed between the two evaluates
+    again, while one that had a checkpoint without its line would never get it.
 
     Parameters
     ----------
@@ -205,25 +196,37 @@ class Saver(pl.Callback):
         File, replaced by each checkpoint.
     every
         Steps between two.
+    evaluate_every
+        Steps between two evaluations.
     """
 
-    def __init__(self, path: Path, every: int):
-        self.path, self.every = path, every
+    def __init__(self, path: Path, every: int, evaluate_every: int):
+        self.path, self.every, self.evaluate_every = path, every, evaluate_every
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion, outputs, batch, batch_idx) -> None:
+        """Write it, if it is time and no evaluation follows."""
+        if trainer.global_step % self.evaluate_every:
+            self._save(trainer, pl_module)
+        elif self._is_time(trainer):
+            look_at_losses(pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
         """Write it, if it is time."""
-        if trainer.global_step % self.every and trainer.global_step != trainer.max_steps:
+        if not trainer.sanity_checking:
+            self._save(trainer, pl_module)
+
+    def _is_time(self, trainer: pl.Trainer) -> bool:
+        return trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps
+
+    def _save(self, trainer: pl.Trainer, pl_module: ImageDiffusion) -> None:
+        if not self._is_time(trainer):
             return
         look_at_losses(pl_module)
         if not all(weights.isfinite().all() for weights in pl_module.parameters()):
             raise ValueError(
                 f"Weights are not finite after step {trainer.global_step}: training stopped, and the last checkpoint stays."
             )
-        # All processes take part, and one writes.
-        with replacing(self.path) if trainer.is_global_zero else nullcontext(self.path) as beside:
-            trainer.save_checkpoint(beside)
-            if trainer.is_global_zero and self.path.is_file():
-                self.path.replace(previous(self.path))
+        save_whole(trainer, self.path, previous(self.path))
 
 
 def previous(checkpoint: Path) -> Path:
@@ -339,23 +342,13 @@ def check_options(options: dict[str, Any]) -> list[torch.device]:
 def _resumable(checkpoint: Path, config: ImageConfig) -> tuple[Path, int] | None:
     """The newest whole checkpoint and its step; an error if it was made with other settings, ``None`` if there is none."""
     for path in (checkpoint, previous(checkpoint)):
-        if not path.is_file():
+        saved = read_checkpoint(path)
+        if saved is None:
             continue
-        try:
-            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            old, step = saved["image_model"]["config"], saved["global_step"]
-        except DAMAGE as error:
-            set_aside(path, str(error).partition("\n")[0] or type(error).__name__)
-            continue
-        new = dataclasses.asdict(config)
-        different = [
-            f"{name} ({old.get(name)} instead of {value})" for name, value in new.items() if old.get(name) != value
-        ]
-        if different:
-            raise ValueError(f"{path} was made with other settings, so training cannot go on: {', '.join(different)}.")
+        check_settings(path, saved.get("image_model", {}).get("config", {}), dataclasses.asdict(config))
         if path != checkpoint:
-            logger.warning("Training goes on from %s, at step %d.", path, step)
-        return path, step
+            logger.warning("Training goes on from %s, at step %d.", path, saved["global_step"])
+        return path, saved["global_step"]
     return None
 
 
@@ -443,7 +436,7 @@ def train(
     callbacks = [
         history,
         BestAverage(config.ema_decay, monitor=""),  # no metric chooses: the last average stays
-        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000)),
+        Saver(checkpoint, checkpoint_every or min(evaluate_every, 1000), evaluate_every),
         *trainer_kwargs.pop("callbacks", []),
     ]
     with quiet(), global_seed(config.seed):
