@@ -491,6 +491,16 @@ def full_size_loss_falls() -> bool:
     return bool(read("images_full_history")["heldout_loss"].is_monotonic_decreasing)
 
 
+# Files
+
+
+@claim
+def killed_file_is_the_same() -> bool:
+    """Work from a file to a file that was killed midway and done again ended as work that was not."""
+    row = read("disk_to_disk").iloc[0]
+    return bool(row["the same file"] == 1 and row["blocks kept after a kill"] > 0)
+
+
 # Simulated counts
 
 
