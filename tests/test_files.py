@@ -48,7 +48,7 @@ def test_a_folder_that_takes_no_files_is_refused(tmp_path, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    monkeypatch.setattr("pathlib.Path.open", refuse)
     with pytest.raises(OSError, match="table.csv cannot be written: Permission denied"):
         check_can_write(tmp_path / "table.csv")
 

@@ -491,6 +491,13 @@ def full_size_loss_falls() -> bool:
     return bool(read("images_full_history")["heldout_loss"].is_monotonic_decreasing)
 
 
+@claim
+def full_size_is_above_single_pixels() -> bool:
+    """The full-size network has not learnt more than the mean of each pixel."""
+    row = read("images_full").iloc[0]
+    return bool(row["loss_network"] > row["loss_pixel_mean"])
+
+
 # Files
 
 
