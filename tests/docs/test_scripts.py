@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -59,3 +61,14 @@ class TestComparison:
         assert sorted(pd.read_csv(tmp_path / "tier1_pbmc3k.csv")["method"]) == [names[1], "gene_mean"]
         script["forget"](tmp_path, ["countsdiff", "countsdiff_mean"])
         assert len(list(tmp_path.glob("jobs/results/*.json"))) == 2 and not list(tmp_path.glob("tuning/*.json"))
+
+
+@pytest.mark.slow
+def test_work_from_a_file_to_a_file_that_was_killed_ends_as_if_it_had_not_been(tmp_path):
+    """A process that is really killed midway, and another that goes on; with less than 2 GB beyond the model."""
+    script = next(path for path in SCRIPTS if path.stem == "disk_to_disk")
+    saved = tmp_path / "found.csv"
+    subprocess.run([sys.executable, str(script), "--cells", "2000", "--save", str(saved)], check=True)
+    (found,) = pd.read_csv(saved).to_dict("records")
+    assert found["the same file"] == 1 and found["blocks kept after a kill"] > 0
+    assert found["GB beyond model"] < 2
