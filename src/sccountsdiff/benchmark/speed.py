@@ -116,8 +116,9 @@ def run_speed(
 ) -> pd.DataFrame:
     """Time methods on simulated counts, in turns, and save table and figure.
 
-    In each repeat every method does every task once, so that whatever else the machine does concerns all of them. Slow
-    methods get fewer cells; times are per cell.
+    Times are those that the CPU spent on the process, summed over its threads: what else the machine does lengthens them less than
+    the time of the clock. In each repeat every method does every task once, so that the rest concerns all of them. Slow methods get
+    fewer cells; times are per cell.
 
     Parameters
     ----------
@@ -168,8 +169,9 @@ def run_speed(
             for subject, task in jobs:
                 n = subject.batch_cells if task == "training_step" else subject.n_cells
                 with measured() as usage:
+                    start = time.process_time()
                     result = subject.work[task]()
-                seconds = result if task == "training" else usage.seconds
+                    seconds = result if task == "training" else time.process_time() - start
                 rows.append(
                     {
                         "method": subject.name,
@@ -330,18 +332,18 @@ def _save(table: pd.DataFrame, folder: Path) -> None:
 
 
 class _Clock(Callback):
-    """When validation was best, in seconds after the start of training."""
+    """When validation was best, in seconds of CPU time after the start of training."""
 
     def __init__(self, monitor: str):
         self.monitor, self.best, self.seconds = monitor, float("inf"), 0.0
 
     def on_train_start(self, *args: Any) -> None:
-        self.start = time.perf_counter()
+        self.start = time.process_time()
 
     def on_validation_end(self, trainer: Any, *args: Any) -> None:
         loss = trainer.callback_metrics.get(self.monitor)
         if loss is not None and float(loss) < self.best and hasattr(self, "start"):
-            self.best, self.seconds = float(loss), time.perf_counter() - self.start
+            self.best, self.seconds = float(loss), time.process_time() - self.start
 
 
 def _training(make: Callable[[], Any], monitor: str, batch_size: int, max_epochs: int) -> Callable[[], float]:
