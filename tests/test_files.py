@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sccountsdiff import files
-from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing, set_aside
+from sccountsdiff.files import check_can_write, check_folder, digest_of_file, remove_leftovers, replacing, set_aside
 
 
 def test_the_target_is_replaced(tmp_path):
@@ -44,13 +44,27 @@ def test_a_link_keeps_leading_to_its_file(tmp_path):
     assert link.is_symlink() and target.read_text() == "new"
 
 
-def test_a_folder_that_takes_no_files_is_refused(tmp_path, monkeypatch):
-    def refuse(self, *args, **kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.open", refuse)
+@pytest.mark.skipif(not os.path.isdir("/sys/kernel"), reason="needs a folder that nobody can write to")
+def test_a_folder_that_takes_no_files_is_refused():
     with pytest.raises(OSError, match="table.csv cannot be written: Permission denied"):
-        check_can_write(tmp_path / "table.csv")
+        check_can_write("/sys/kernel/table.csv")
+    with pytest.raises(OSError, match="results cannot be written: Permission denied"):
+        check_folder("/sys/kernel/results")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such limits")
+def test_room_is_asked_for(tmp_path):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        check_can_write(tmp_path / "table.csv", 1000)
+        with pytest.raises(OSError, match="table.csv cannot be written: File too large"):
+            check_can_write(tmp_path / "table.csv", 1001)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == []
 
 
 def test_checking_leaves_nothing_behind(tmp_path):

@@ -212,6 +212,13 @@ class TestInterruption:
         with pytest.raises(RuntimeError, match="not trained yet"):
             model.log_likelihood()
 
+    def test_a_validation_loss_that_is_none_stops_training_too(self, simulate):
+        """If an epoch has a single step, the loss of that step is still that of the weights before it."""
+        model = CountsDiffImputer(simulate(100).adata, n_hidden=8, n_layers=1)
+        with pytest.raises(TrainingDiverged, match="in epoch 0: the validation loss is nan.*likely cause.*as it was"):
+            model.train(2, batch_size=100, plan_kwargs={"lr": 1e30}, enable_progress_bar=False, accelerator="cpu")
+        assert not model.is_trained
+
     def test_what_was_good_before_is_kept(self, simulate):
         class Spoil(Callback):
             def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):

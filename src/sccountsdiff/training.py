@@ -267,8 +267,13 @@ class BestAverage(WeightAveraging):
         torch._foreach_lerp_(averaged, current, 1 - min(self.decay, (1 + n) / (10 + n)))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the average if it is the best so far."""
+        """Keep the average if it is the best so far; a loss that is none ends the training."""
         loss = trainer.callback_metrics.get(self.monitor)
+        if loss is not None and not math.isfinite(loss):
+            raise TrainingDiverged(
+                f"Training diverged in epoch {trainer.current_epoch}: the validation loss is {float(loss):.3g}. "
+                f"{_likely_cause(getattr(pl_module, 'lr', 0.0), trainer)}"
+            )
         if self._average_model is not None and loss is not None and float(loss) < self.best_loss:
             self._keep(None if trainer.sanity_checking else trainer.current_epoch, pl_module)
             self.best_loss = float(loss)
