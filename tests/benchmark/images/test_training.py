@@ -2,9 +2,12 @@
 
 import dataclasses
 import math
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
+import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 import pytest
@@ -299,3 +302,16 @@ def test_compiled_training_has_the_same_losses(tiny_config, digits, tmp_path, mo
     assert len(compiled) == 1
     losses = [pd.read_csv(tmp_path / name / "history.csv")["heldout_loss"] for name in ("plain", "compiled")]
     assert losses[0].tolist() == pytest.approx(losses[1].tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "code"), [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)]
+)
+def test_a_signal_ends_it_as_a_signal_does(tiny_config, digits, tmp_path, number, error, code):
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, *args):
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(error) as found:
+        train(tiny_config, digits, tmp_path, n_heldout=8, callbacks=[Stop()])
+    assert getattr(found.value, "code", None) == code

@@ -16,6 +16,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 import torch
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
@@ -27,7 +28,7 @@ from sccountsdiff.checkpoints import check_settings, read_checkpoint, save_whole
 from sccountsdiff.checks import whole_number
 from sccountsdiff.files import set_aside, write_table
 from sccountsdiff.seeding import global_seed
-from sccountsdiff.training import BestAverage, look_at_losses
+from sccountsdiff.training import BestAverage, as_signalled, look_at_losses
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -459,5 +460,8 @@ def train(
         if compile:
             model.network.unet.compile()
         stream = _Stream(splits, config, n_workers, n_heldout)
-        trainer.fit(model, stream, ckpt_path=None if found is None else found[0], weights_only=True)
+        try:
+            trainer.fit(model, stream, ckpt_path=None if found is None else found[0], weights_only=True)
+        except (SystemExit, SIGTERMException) as error:
+            raise as_signalled(error) from None
     return model.to(trainer.strategy.root_device).eval()  # Lightning leaves it on the CPU
