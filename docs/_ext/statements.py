@@ -481,7 +481,7 @@ def full_size_goes_on_after_interruptions() -> bool:
     row = read("images_full").iloc[0]
     flags = ("kept_block_was_read_again", "images_are_those_of_an_uninterrupted_run", "average_differs_from_weights")
     return bool(
-        0 < row["resumed_at"] < row["steps"] and row["blocks_kept_when_interrupted"] == 1 and row[list(flags)].all()
+        0 < row["resumed_at"] < row["steps"] and row["blocks_kept_when_interrupted"] > 0 and row[list(flags)].all()
     )
 
 

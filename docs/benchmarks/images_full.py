@@ -1,7 +1,7 @@
 """The paper's full-size network on CIFAR-10 for some steps, interrupted once: training, average, drawing and scores.
 
-    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 135
-    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 180 --output docs/benchmarks/results/images_full
+    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --stop-at 240
+    python docs/benchmarks/images_full.py --data cifar10_sample.npz --work full --output docs/benchmarks/results/images_full
 
 The first command ends in the middle, the second goes on from its checkpoint. Without ``--weights`` the Frechet distance is
 in the features of an Inception with random weights, which shows that all parts work together and says nothing else.
