@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             _complain(" ".join(str(message).split()) or type(error).__name__)
             return 2
-        return stop.code or _print(arguments, outcome) or outcome.code
+        printed = _print(arguments, outcome)
+        return stop.code or printed or outcome.code
 
 
 def read_command(argv: Sequence[str]) -> argparse.Namespace:

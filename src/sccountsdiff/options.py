@@ -157,7 +157,7 @@ def add_options(
     Examples
     --------
     >>> parser = argparse.ArgumentParser()
-    >>> add_options(parser, arguments_of("sccountsdiff.model", "denoise"), leave_out=["silent"])
+    >>> add_options(parser, arguments_of("sccountsdiff.model", "denoise"), leave_out=["silent", "out"])
     ['depth', 'target_sum', 'final', 'unseen', 'guidance', 'layer', 'transform_covariates', 'unseen_to_null', 'batch_size']
     >>> parser.parse_args(["--depth", "3", "--unseen"])
     Namespace(depth=3.0, unseen=True)

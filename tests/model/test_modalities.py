@@ -83,7 +83,7 @@ class TestSeveralModalities:
         x = 100 * torch.cat([x, torch.from_numpy(mdata["prot"].to_df().loc[mdata.obs_names].to_numpy())], dim=1)
         deeper = torch.cat([x[:, :20], 2 * x[:, 20:]], dim=1)
         ones, nothing = torch.ones_like(x), torch.zeros_like(x)
-        shallow, deep = (denoiser._depth(c, ones, nothing, nothing[:, :1])[0] for c in (x, deeper))
+        shallow, deep = (denoiser._depth(c, nothing, denoiser._expected(ones))[0] for c in (x, deeper))
         np.testing.assert_allclose((deep - shallow)[:, 20:], np.log(2), atol=0.05)
         np.testing.assert_allclose((deep - shallow)[:, :20], 0, atol=0.05)
         assert model.module.group_members.sum(1).tolist() == [20, 3]

@@ -53,8 +53,9 @@ def test_nothing_is_held_twice(share):
     result = collect(matrix, is_sparse=True, n_rows=10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Two copies would be a ratio of two; a block of a fortieth and a guess that is a little too large are beside it.
-    assert peak < 1.3 * (result.data.nbytes + result.indices.nbytes)
+    # Two copies would be a ratio of two; a block of a fortieth and a guess that is a little too large are beside it. Newer
+    # versions of NumPy copy one of the two arrays to make it larger.
+    assert peak < 1.7 * (result.data.nbytes + result.indices.nbytes)
 
 
 class TestTypes:
@@ -231,7 +232,7 @@ class TestSummaries:
 
     def test_draws_that_do_not_fit_into_the_type_of_the_counts(self, impute, query, sites, monkeypatch):
         larger = lambda *a, **k: (block._replace(values=block.values + 2.0**31) for block in fill(*a, **k))
-        monkeypatch.setattr("sccountsdiff.model.impute.fill", larger)
+        monkeypatch.setattr("sccountsdiff.model.plan.fill", larger)
         for dtype in ("float32", "int64"):
             query.X = query.X.astype(dtype)
             assert impute(query, sites=sites, n_samples=1).toarray()[sites].min() >= 2**31

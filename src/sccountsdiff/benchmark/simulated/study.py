@@ -236,7 +236,7 @@ def _read(file: Path) -> tuple[int, np.ndarray] | None:
         with np.load(file, allow_pickle=False) as arrays:
             return int(arrays["n_parameters"]), arrays["samples"]
     except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
-        logger.warning("%s is damaged (%s): put aside as %s, and made again.", file, error, set_aside(file).name)
+        set_aside(file, error)
         return None
 
 
