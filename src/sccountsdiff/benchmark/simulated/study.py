@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ from sccountsdiff.benchmark.simulated.networks import Budget, CountModel, fit, m
 from sccountsdiff.benchmark.simulated.rounding import rounding_study
 from sccountsdiff.files import replacing, set_aside
 from sccountsdiff.seeding import global_seed
-
-logger = logging.getLogger("sccountsdiff")
 
 N_PROJECTIONS = 100  # as in the paper
 JOINT_MMD_SAMPLES, MARGINAL_MMD_SAMPLES = 2_000, 1_000  # its cost grows with the square, and there are ten marginals
