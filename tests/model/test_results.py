@@ -53,8 +53,7 @@ def test_nothing_is_held_twice(share):
     result = collect(matrix, is_sparse=True, n_rows=10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Two copies would be a ratio of two; a block of a fortieth and a guess that is a little too large are beside it. Newer
-    # versions of NumPy copy one of the two arrays to make it larger.
+    # Two copies would be a ratio of two; NumPy 2.5 copies one of the two arrays, half of it all, to make it larger.
     assert peak < 1.7 * (result.data.nbytes + result.indices.nbytes)
 
 
