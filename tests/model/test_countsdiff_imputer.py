@@ -22,10 +22,6 @@ def setup(adata, **kwargs):
     CountsDiffImputer.setup_anndata(adata, **kwargs)
 
 
-def losses(model, name="validation_loss"):
-    return model.history[name].to_numpy(dtype=float).ravel()
-
-
 class TestConstruction:
     def test_without_set_up_the_counts_layer_is_taken_and_this_is_said(self, adata, caplog):
         with caplog.at_level(logging.INFO, logger="sccountsdiff"):

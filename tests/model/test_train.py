@@ -19,10 +19,6 @@ def adata(simulate):
     return simulate(30).adata
 
 
-def setup(adata, **kwargs):
-    CountsDiffImputer.setup_anndata(adata, **kwargs)
-
-
 def losses(model, name="validation_loss"):
     return model.history[name].to_numpy(dtype=float).ravel()
 
