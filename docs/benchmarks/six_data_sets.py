@@ -11,9 +11,10 @@ Methods of the first tier run with three seeds that no setting was ever chosen w
 set from a few (``sccountsdiff.benchmark.tuning.GRIDS``) on cells that are test cells with none of the seeds. Slow methods run
 with the first seed, on two data sets, in their default settings.
 
-What is finished is kept in the output folder and never computed again. Options restrict what is done, so that several
-processes can share the work, and each run writes all that is finished to ``tier1_<data set>.csv``. Without them, everything
-is completed:
+What is finished is kept, in the output folder and in the tables ``tier1_<data set>.csv``, and never computed again: a clone
+of the repository goes on where its tables end. Options restrict what is done, so that several processes can share the work,
+and each run adds what it has finished to the tables, with the settings that were chosen in ``settings_six_data_sets.csv``. Without
+them, everything is completed:
 
     python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods scvi remdm
     python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods countsdiff --datasets pbmc3k --seeds 10
@@ -40,7 +41,10 @@ from threadpoolctl import threadpool_limits
 
 import sccountsdiff.benchmark as bm
 from sccountsdiff.benchmark import baselines as methods
+from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import prepare
+from sccountsdiff.benchmark.tuning import GRIDS
+from sccountsdiff.files import replacing
 
 DATASETS = {
     "pbmc3k": {"label": "cell_type"},
@@ -150,11 +154,27 @@ def jobs(tasks: Sequence[str]) -> Iterator[Job]:
 class Comparison:
     """Data, models and settings that jobs share; each is made when it is first needed."""
 
-    def __init__(self, data: Path, output: Path, tuned: bool) -> None:
-        self.data, self.output, self.tuned = data, output, tuned
+    def __init__(self, data: Path, output: Path, results: Path, tuned: bool) -> None:
+        self.data, self.output, self.results, self.tuned = data, output, results, tuned
         self.fitted: tuple[tuple, dict] = ((), {})
 
     @cache  # noqa: B019  lives as long as the process
+    def saved(self, dataset: str) -> pd.DataFrame:
+        """The table of a data set as the process found it, with the names of methods without their settings."""
+        return saved_table(self.results, dataset)
+
+    def is_saved(self, job: Job) -> bool:
+        """Whether all results of a job are in the table."""
+        table = self.saved(job.dataset)
+        table = table[(table["protocol"] == job.protocol) & (table["seed"] == job.seed)]
+        found = set(zip(table["missingness"], table["name"], strict=True))
+        return all(
+            (pattern, member) in found
+            for pattern, member in product(job.patterns, FAMILIES.get(job.method, (job.method,)))
+            if pattern != "molecules" or bm.baselines.get_baseline(member).denoises
+        )
+
+    @cache  # noqa: B019
     def dataset(self, name: str) -> bm.datasets.Dataset:
         """A data set with the cells and genes that are compared."""
         columns = dict(DATASETS[name])
@@ -169,7 +189,12 @@ class Comparison:
             return [SLOW[name]]
         key = KEY_OF.get(name, name)
         method = bm.baselines.get_baseline(key)()
-        if self.tuned:
+        saved = self.saved(dataset)
+        chosen = saved.loc[(saved["name"] == key) & (saved["protocol"] == "all"), "method"].unique()
+        variants = {label(variant, key): variant for variant in variants_of(method)}
+        if len(chosen) == 1 and chosen[0] in variants:  # the other seeds ran with these settings
+            method = variants[chosen[0]]
+        elif self.tuned:
             options = {"seed": SEEDS, "test_share": TEST_SHARE, "min_cells": 0}
             where = {"output": self.output / "tuning", "silent": True}
             method = bm.tune(self.dataset(dataset), key, **options, **where)[key]
@@ -195,6 +220,8 @@ class Comparison:
 
     def run(self, job: Job) -> None:
         """Do a job, unless its results are there."""
+        if self.is_saved(job):
+            return
         what = (job.method, job.dataset, job.seed)
         if self.fitted[0] != what:  # the protocols of one come one after the other
             self.fitted = (what, {})
@@ -227,8 +254,8 @@ class Comparison:
             silent=True,
         )
 
-    def collect(self, folder: Path) -> None:
-        """Write what is finished, whichever process did it, to one table for each data set."""
+    def collect(self) -> None:
+        """Add what is finished, whichever process did it, to the table of each data set; it takes the place of what was there."""
         rows = defaultdict(list)
         for path in sorted((self.output / "jobs" / "results").glob("*.json")):
             found = json.loads(path.read_text())["rows"]
@@ -236,11 +263,32 @@ class Comparison:
                 rows[found[0]["dataset"]] += found
         for name, found in rows.items():
             keys = ["protocol", "missingness", "seed", "method", "n_samples"]
-            table = pd.DataFrame(found)[COLUMNS].sort_values(keys, kind="stable")
-            target = folder / f"tier1_{name}.csv"
-            partial = target.with_suffix(f".{os.getpid()}.partial")
-            table.to_csv(partial, index=False, float_format="%.5g")
-            partial.replace(target)
+            new = pd.DataFrame(found)[COLUMNS]
+            new["name"] = new["method"].str.partition("(")[0]
+            what = ["protocol", "missingness", "seed", "name"]
+            old = saved_table(self.results, name)
+            is_old = ~pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(new[what]))
+            table = pd.concat([part for part in (old[is_old], new) if len(part)]).sort_values(keys, kind="stable")
+            write_results(self.results / f"tier1_{name}.csv", table[COLUMNS])
+        self._collect_settings()
+
+    def _collect_settings(self) -> None:
+        """Add the scores by which settings were chosen to a table of their own."""
+        rows = []
+        for path in sorted((self.output / "tuning").glob("tuned_*.json")):
+            record = json.loads(path.read_text())
+            what = {name: record[name] for name in ("dataset", "method", "metric")}
+            for setting, score in record["scores"].items():
+                rows.append({**what, "setting": setting, "value": score, "chosen": setting == record["chosen"]})
+        if not rows:
+            return
+        new, path = pd.DataFrame(rows), self.results / "settings_six_data_sets.csv"
+        if path.exists():
+            old, what = pd.read_csv(path), ["dataset", "method"]
+            new = pd.concat(
+                [old[~pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(new[what]))], new]
+            )
+        write_results(path, new.sort_values(["dataset", "method"], kind="stable"))
 
     def _is_current(self, dataset: str, method: str, protocol: str, **others: object) -> bool:
         """Whether the method has the settings that were chosen; those that nothing was chosen for may have any."""
@@ -256,8 +304,28 @@ def tuned_name(dataset: str, method: str) -> str:
     return f"tuned_{dataset}_{method}_{'_'.join(map(str, SEEDS))}.json"
 
 
-def forget(output: Path, names: Sequence[str]) -> None:
+def saved_table(folder: Path, dataset: str) -> pd.DataFrame:
+    """What is in the table of a data set, with the names of methods without their settings; empty if there is none."""
+    path = folder / f"tier1_{dataset}.csv"
+    table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
+    return table.assign(name=table["method"].astype(str).str.partition("(")[0])
+
+
+def write_results(path: Path, table: pd.DataFrame) -> None:
+    """Write a table in the precision in which results are kept."""
+    with replacing(path) as beside:
+        table.to_csv(beside, index=False, float_format="%.5g")
+
+
+def variants_of(method: bm.baselines.Baseline) -> list[bm.baselines.Baseline]:
+    """The method in each of the settings that it can have."""
+    return [dataclasses.replace(method, **settings) for settings in GRIDS.get(method.name, ({},))]
+
+
+def forget(output: Path, results: Path, names: Sequence[str]) -> None:
     """Delete results of methods, in all their answers, of which the code has changed."""
+    if not names:
+        return
     names = [*names, *(member for name in names for member in FAMILIES.get(name, ()))]
     for path in [*output.glob("jobs/results/*.json"), *output.glob("tuning/results/*.json")]:
         method = json.loads(path.read_text())["configuration"]["method"]
@@ -265,6 +333,9 @@ def forget(output: Path, names: Sequence[str]) -> None:
             path.unlink()
     for name, dataset in product(names, DATASETS):
         (output / "tuning" / tuned_name(dataset, name)).unlink(missing_ok=True)
+    for dataset in DATASETS:
+        table = saved_table(results, dataset)
+        write_results(results / f"tier1_{dataset}.csv", table.loc[~table["name"].isin(names), COLUMNS])
 
 
 def main() -> None:
@@ -288,8 +359,8 @@ def main() -> None:
     threadpool_limits(arguments.threads)
     for folder in ("embedders", "tuning", "jobs/results"):
         (arguments.output / folder).mkdir(parents=True, exist_ok=True)
-    forget(arguments.output, arguments.forget)
-    comparison = Comparison(arguments.data, arguments.output, tuned=not arguments.untuned)
+    forget(arguments.output, arguments.results, arguments.forget)
+    comparison = Comparison(arguments.data, arguments.output, arguments.results, tuned=not arguments.untuned)
     todo = [
         job
         for job in jobs(arguments.tasks)
@@ -300,7 +371,7 @@ def main() -> None:
     work = (lambda job: comparison.methods(job.method, job.dataset)) if arguments.tune_only else comparison.run
     if not arguments.collect_only:
         follow(todo, work)
-    comparison.collect(arguments.results)
+    comparison.collect()
 
 
 def follow(todo: Sequence[Job], work: Callable[[Job], object]) -> None:

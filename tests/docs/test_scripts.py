@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 import subprocess
@@ -47,7 +48,9 @@ class TestComparison:
     def test_tables_have_what_is_finished_in_the_settings_that_were_chosen(self, script, tmp_path):
         (tmp_path / "jobs" / "results").mkdir(parents=True)
         (tmp_path / "tuning").mkdir()
-        chosen = {"chosen": "countsdiff_mean(model_kwargs={'n_hidden': 512})"}
+        label = "countsdiff_mean(model_kwargs={'n_hidden': 512})"
+        chosen = {"dataset": "pbmc3k", "method": "countsdiff_mean", "metric": "poisson_loss", "chosen": label}
+        chosen["scores"] = {"countsdiff_mean": 2.0, label: 1.0}
         (tmp_path / "tuning" / script["tuned_name"]("pbmc3k", "countsdiff_mean")).write_text(json.dumps(chosen))
         names = ["countsdiff", "countsdiff(model_kwargs={'n_hidden': 512})", "gene_mean", "gene_mean"]
         for i, (name, seed) in enumerate(zip(names, (10, 10, 10, 0), strict=True)):
@@ -56,11 +59,32 @@ class TestComparison:
             configuration = {"method": {"name": name.partition("(")[0]}}
             text = json.dumps({"configuration": configuration, "rows": [row]})
             (tmp_path / "jobs" / "results" / f"{i}.json").write_text(text)
-        comparison = script["Comparison"](tmp_path, tmp_path, tuned=True)
-        comparison.collect(tmp_path)
+        comparison = script["Comparison"](tmp_path, tmp_path, tmp_path, tuned=True)
+        comparison.collect()
         assert sorted(pd.read_csv(tmp_path / "tier1_pbmc3k.csv")["method"]) == [names[1], "gene_mean"]
-        script["forget"](tmp_path, ["countsdiff", "countsdiff_mean"])
+        assert pd.read_csv(tmp_path / "settings_six_data_sets.csv")["chosen"].tolist() == [False, True]
+        script["forget"](tmp_path, tmp_path, ["countsdiff", "countsdiff_mean"])
         assert len(list(tmp_path.glob("jobs/results/*.json"))) == 2 and not list(tmp_path.glob("tuning/*.json"))
+        assert pd.read_csv(tmp_path / "tier1_pbmc3k.csv")["method"].tolist() == ["gene_mean"]
+
+    def test_a_clone_goes_on_where_the_tables_end(self, script, tmp_path):
+        job = next(job for job in script["jobs"](["mcar"]) if job.method == "scvi" and job.dataset == "pbmc3k")
+        members = script["FAMILIES"]["scvi"]
+        row = dict.fromkeys(script["COLUMNS"], 1) | {"dataset": job.dataset, "seed": job.seed, "protocol": job.protocol}
+        rows = [row | {"method": f"{name}(n_latent=30)", "missingness": "mcar"} for name in members]
+        for finished in (rows[:-1], rows):
+            pd.DataFrame(finished).to_csv(tmp_path / "tier1_pbmc3k.csv", index=False)
+            comparison = script["Comparison"](tmp_path, tmp_path, tmp_path, tuned=True)
+            assert comparison.is_saved(job) == (finished is rows)
+        assert not comparison.is_saved(dataclasses.replace(job, seed=job.seed + 1))
+        # Other seeds are run with the settings that were chosen, without choosing again.
+        assert [method.n_latent for method in comparison.methods("scvi", "pbmc3k")] == [30] * len(members)
+        (tmp_path / "jobs" / "results").mkdir(parents=True)
+        new = row | {"method": "scvi(n_latent=30)", "missingness": "mcar", "value": 2}
+        (tmp_path / "jobs" / "results" / "0.json").write_text(json.dumps({"rows": [new]}))
+        comparison.collect()
+        table = pd.read_csv(tmp_path / "tier1_pbmc3k.csv").set_index("method")["value"]
+        assert table.to_dict() == {f"{name}(n_latent=30)": 2 if name == "scvi" else 1 for name in members}
 
 
 @pytest.mark.slow
