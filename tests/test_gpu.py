@@ -36,7 +36,9 @@ def test_training_in_any_precision(adata, precision):
     assert np.isfinite(model.history["validation_loss"].to_numpy(float)).all()
 
 
-@pytest.mark.parametrize("head", ["nb", "gamma_mixture", "truncated_nb", "truncated_mixture", "poisson", "softplus"])
+@pytest.mark.parametrize(
+    "head", ["nb_mixture", "nb", "gamma_mixture", "truncated_nb", "truncated_mixture", "poisson", "softplus"]
+)
 def test_every_call(adata, head, tmp_path):
     model = CountsDiffImputer(adata, head=head, n_hidden=8, n_layers=1)
     model.train(1, **TRAINING)

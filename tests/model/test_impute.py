@@ -81,7 +81,7 @@ class TestObservedCounts:
 
 
 class TestDraws:
-    @pytest.mark.parametrize("rounding", [None, "random", "nearest", "poisson", "nb"])
+    @pytest.mark.parametrize("rounding", [None, "random", "nearest", "poisson", "mixture"])
     @pytest.mark.parametrize("known", ["clean", "noised"])
     def test_are_non_negative_integers(self, impute, query, sites, rounding, known):
         draws = impute(query, sites=sites, rounding=rounding, known=known, return_mean=False, n_steps=4)
@@ -117,7 +117,7 @@ class TestDraws:
         assert (result[some] != counts[some]).any()
         np.testing.assert_array_equal(dense(impute(query, sites=np.zeros_like(sites))), counts)
 
-    @pytest.mark.parametrize("rounding", ["nb", "random", "poisson"])
+    @pytest.mark.parametrize("rounding", ["mixture", "random", "poisson"])
     def test_predictions_that_have_run_away(self, impute, query, sites, rounding):
         with pytest.raises(ValueError, match="it has run away. Use less `guidance`"):
             impute(query, sites=sites, guidance=1e5, rounding=rounding)

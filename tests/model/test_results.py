@@ -266,7 +266,7 @@ class TestWhatIsWritten:
             "known": "clean",
             "guidance": 1.0,
             "attrition": "Rescale(eta=0.005)",
-            "rounding": "nb",
+            "rounding": "mixture",
             "final": "mean",
             "jump_length": 1,
             "n_resamples": 1,

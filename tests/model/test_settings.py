@@ -118,7 +118,9 @@ class TestResolve:
         module = make_module(observed_training=observed_training)
         assert SamplingSettings(n_steps=1, final="mean").resolve(module, generating=True).known is None
 
-    @pytest.mark.parametrize(("head", "rounding"), [("nb", "nb"), ("poisson", "random"), ("softplus", "random")])
+    @pytest.mark.parametrize(
+        ("head", "rounding"), [("nb_mixture", "mixture"), ("nb", "nb"), ("poisson", "random"), ("softplus", "random")]
+    )
     def test_rounding_is_that_of_the_head(self, head, rounding):
         module = make_module(head=head)
         assert SamplingSettings().resolve(module).rounding == rounding

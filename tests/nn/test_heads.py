@@ -166,7 +166,7 @@ def test_with_a_network_behind_them(head, make_denoiser, cells, predict, gene_me
 
 
 def test_names_classes_and_heads():
-    assert list(HEADS)[:5] == [*BUILT_IN, "gamma_mixture", "truncated_nb"]
+    assert list(HEADS)[:5] == [*BUILT_IN, "gamma_mixture", "nb_mixture"]
     assert {name: get_head(name).n_outputs for name in BUILT_IN} == {"nb": 2, "poisson": 1, "softplus": 1}
     for name, kind in BUILT_IN.items():
         assert type(get_head(name)) is type(get_head(kind)) is kind

@@ -54,9 +54,10 @@ class CountsDiffImputer(
     schedule
         ``"cosine"`` (default), ``"fisher"``, ``"blackout"`` or a :class:`~sccountsdiff.diffusion.Schedule`.
     head
-        ``"nb"``, ``"gamma_mixture"``, ``"truncated_nb"``, ``"truncated_mixture"``, ``"poisson"``, ``"softplus"`` (the
-        paper's) or a :class:`~sccountsdiff.nn.Head` of your own. Default: ``"nb"``, or ``"truncated_mixture"`` for data
-        set up with ``zeros="missing"``, of which a negative binomial would expect the zeros that are not there.
+        ``"nb_mixture"``, ``"nb"``, ``"gamma_mixture"``, ``"truncated_nb"``, ``"truncated_mixture"``, ``"poisson"``,
+        ``"softplus"`` (the paper's) or a :class:`~sccountsdiff.nn.Head` of your own. Default: ``"nb_mixture"``, or
+        ``"truncated_mixture"`` for data set up with ``zeros="missing"``, of which a negative binomial would expect the zeros
+        that are not there.
     observed_training
         Train with a random share of each cell shown as it is, so that imputation can show observed counts as they
         are. ``False`` is the paper's training; imputation then shows them thinned (RePaint).
@@ -127,7 +128,8 @@ class CountsDiffImputer(
         n_genes = len(self.gene_names)
         n_categories = [len(known) for known in self.categories.values()]
         zeros_missing = setup_args(self.registry_)["zeros"] == "missing"
-        law = ("truncated_mixture" if zeros_missing else "nb") if head is None else head
+        if head is None:  # noted by name: a saved model stays what it is, should the default change
+            head = "truncated_mixture" if zeros_missing else "nb_mixture"
         label_position = list(self.categories).index(setup_args(self.registry_)["labels_key"]) if zeros_missing else 0
         # Loading fills these in from the saved state.
         means, largest = np.ones(n_genes), np.ones(n_genes)
@@ -154,7 +156,7 @@ class CountsDiffImputer(
             means,
             backbone=backbone,
             schedule=schedule,
-            head=law,
+            head=head,
             n_categories=n_categories,
             continuous_location=location,
             continuous_scale=scale,
@@ -174,7 +176,7 @@ class CountsDiffImputer(
         ):
             self._fit_to_some_cells(cells, matrix, at_random=not zeros_missing)
         self._model_summary_string = (
-            f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(law)}, "
+            f"CountsDiffImputer with {n_genes} genes, backbone: {_name(backbone)}, head: {_name(head)}, "
             f"schedule: {schedule}, "
             f"covariates: {', '.join([*self.categories, *self.continuous_keys]) or 'none'}"
         )

@@ -9,6 +9,7 @@ from sccountsdiff.nn.gamma_mixture import GammaMixture
 from sccountsdiff.nn.group_depth import GroupDepth
 from sccountsdiff.nn.heads import HEADS, Head, HeadInput, NegativeBinomial, Poisson, Softplus, get_head, register_head
 from sccountsdiff.nn.mlp import MLP
+from sccountsdiff.nn.nb_mixture import NegativeBinomialMixture
 from sccountsdiff.nn.transformer import Transformer
 from sccountsdiff.nn.truncated import TruncatedGammaMixture, TruncatedNegativeBinomial
 
@@ -27,6 +28,7 @@ __all__ = [
     "Head",
     "HeadInput",
     "NegativeBinomial",
+    "NegativeBinomialMixture",
     "Poisson",
     "Softplus",
     "TimeEmbedding",

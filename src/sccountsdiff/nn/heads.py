@@ -177,6 +177,13 @@ def bounded_dispersion(log_theta: Tensor, mu: Tensor, largest: Tensor | float) -
     return log_theta.exp() + mu.detach() * (TAIL / largest)  # the dispersion does not move the mean
 
 
+def entries_of(y: Tensor, given: HeadInput, weight: Tensor) -> Entries:
+    """What losses with derivatives by hand have to know of entries, from what heads are given."""
+    log_dispersion = y.new_full((1, 1), INITIAL_LOG_DISPERSION) + given.log_dispersion
+    tail = TAIL / (y.new_ones(1, 1) * given.largest)
+    return Entries(y, weight, given.log_mean, log_dispersion, given.xt, given.p, given.log_lost, tail)
+
+
 @register_head("nb")
 class NegativeBinomial(Head):
     """Counts of a gene given the rest of the cell are negative binomial.
@@ -227,10 +234,7 @@ class NegativeBinomial(Head):
         """As :meth:`Head.total_loss`; where a subclass has no other law or loss, with derivatives by hand."""
         if type(self) is not NegativeBinomial:
             return super().total_loss(y, outputs, given, weight)
-        log_dispersion = outputs.new_full((1, 1), INITIAL_LOG_DISPERSION) + given.log_dispersion
-        tail = TAIL / (outputs.new_ones(1, 1) * given.largest)
-        entries = Entries(y, weight, given.log_mean, log_dispersion, given.xt, given.p, given.log_lost, tail)
-        return posterior_nb_loss(outputs, entries)
+        return posterior_nb_loss(outputs, entries_of(y, given, weight))
 
 
 @register_head("poisson")

@@ -76,7 +76,7 @@ class CountsDiff(Baseline):
     max_epochs: int | None = None
     backbone: str = "mlp"
     schedule: str = "cosine"
-    head: str = "nb"
+    head: str = "nb_mixture"
     observed_training: bool = True
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     train_kwargs: dict[str, Any] = field(default_factory=dict)
