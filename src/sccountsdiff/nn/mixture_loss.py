@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -83,17 +84,61 @@ class _MixtureLoss(torch.autograd.Function):
 
 
 class _Component(NamedTuple):
-    """One gamma, ``Gamma(theta, beta)`` with ``beta = theta / mu``, and what it says of the counts."""
+    """One gamma, ``Gamma(theta, beta)`` with ``beta = theta / mu``, and what it says of the counts.
+
+    Let ``A(n, q) = log Gamma(theta + n) / Gamma(theta) + theta log beta - (theta + n) log(beta + q)``, from the probability
+    of ``n`` counts where a share ``q`` of all is seen.
+    """
 
     free: Tensor  # theta, but for what the tail adds to it
-    theta: Tensor
-    beta: Tensor
-    left: Tensor  # beta + p
-    mean: Tensor  # of the rate once the noised count is seen: (theta + x_t) / (beta + p)
-    log_noised: Tensor  # log of weight times probability of the noised count, but for factors that all components share
-    log_all: Tensor  # the same of the whole count, x_t + y
-    by_noised: Tensor  # derivatives of the two probabilities by theta, beta standing still
-    by_all: Tensor
+    noised: Tensor  # log weight + A(x_t, p)
+    all: Tensor  # log weight + A(x_t + y, 1)
+    mean: Tensor  # of the rate once x_t is seen: (theta + x_t) / (beta + p)
+    # Derivatives by log mu, where beta moves, and by theta.
+    noised_by_mu: Tensor
+    noised_by_theta: Tensor
+    all_by_mu: Tensor
+    all_by_theta: Tensor
+    mean_by_mu: Tensor
+    mean_by_theta: Tensor
+
+
+def _component(
+    mu: Tensor, logit: Tensor | None, log_theta: Tensor, start: float, entries: Entries, has_counts: bool
+) -> _Component:
+    p = entries.p
+    free = (log_theta + (entries.log_dispersion + start)).exp_()
+    theta = torch.addcmul(free, mu, entries.tail)
+    beta = theta / mu
+    inverse, inverse_all = (beta + p).reciprocal_(), (beta + 1).reciprocal_()
+    gone = p * inverse  # 1 - beta / (beta + p)
+    log_share, log_share_all = torch.log1p(p / beta).neg_(), torch.log1p(beta.reciprocal()).neg_()  # beta / (beta + q)
+    noised, whole = theta * log_share, theta * log_share_all
+    mean, mean_all = theta * inverse, theta * inverse_all
+    if has_counts:
+        xt, x0 = entries.xt, entries.xt + entries.y
+        (ratio, slope), (ratio_all, slope_all) = gamma_ratio(theta, xt), gamma_ratio(theta, x0)
+        noised += ratio.add_(torch.xlogy(xt, inverse))
+        whole += ratio_all.add_(torch.xlogy(x0, inverse_all))
+        mean.addcmul_(xt, inverse)
+        mean_all.addcmul_(x0, inverse_all)
+        # beta (theta + n) / (beta + q) - theta and 1 - (theta + n) / (beta + q) / mu, without differences of large numbers.
+        noised_by_mu = (beta * xt).addcmul_(theta, p, value=-1).mul_(inverse)
+        all_by_mu = (beta * x0).sub_(theta).mul_(inverse_all)
+        short = (p - xt / mu).mul_(inverse)
+        noised_by_theta = log_share.add_(slope).add_(short)
+        all_by_theta = log_share_all.add_(slope_all).add_((1 - x0 / mu).mul_(inverse_all))
+    else:
+        noised_by_mu, all_by_mu = -p * mean, mean_all.neg_()
+        short = gone
+        noised_by_theta, all_by_theta = log_share.add_(gone), log_share_all.add_(inverse_all)
+    if logit is not None:
+        noised += logit
+        whole += logit
+    mean_by_mu, mean_by_theta = beta.mul_(inverse).mul_(mean), short * inverse
+    return _Component(
+        free, noised, whole, mean, noised_by_mu, noised_by_theta, all_by_mu, all_by_theta, mean_by_mu, mean_by_theta
+    )
 
 
 def _loss(
@@ -105,77 +150,41 @@ def _loss(
 ) -> Tensor:
     """Weighted loss of each entry; its derivatives by the outputs go into ``slopes``. Without counts, all are 0.
 
-    Let ``A(n, q) = log Gamma(theta + n) / Gamma(theta) + theta log beta - (theta + n) log(beta + q)``, from the probability
-    of ``n`` counts where a share ``q`` of all is seen. Then ``y`` given ``x_t`` has the negative log-likelihood
-    ``logsumexp_k A_k(x_t, p) - logsumexp_k A_k(x_t + y, 1)``: no posterior has to be written down.
+    The negative log-likelihood of ``y`` given ``x_t`` is ``logsumexp_k A_k(x_t, p) - logsumexp_k A_k(x_t + y, 1)``, but for
+    what does not depend on the outputs: no posterior has to be written down.
     """
     n = len(starts)
     mu = (outputs[0] + entries.log_mean).exp_()
     logits = [None, *outputs[1:n]]
     parts = [_component(mu, *given, entries, has_counts) for given in zip(logits, outputs[n:], starts, strict=True)]
-    log_noised, noised = _shares([part.log_noised for part in parts])
-    log_all, whole = _shares([part.log_all for part in parts])
+    log_noised, noised = _shares([part.noised for part in parts])
+    log_all, whole = _shares([part.all for part in parts])
     rate = noised[0] * parts[0].mean
     for share, part in zip(noised[1:], parts[1:], strict=True):
         rate.addcmul_(share, part.mean)
     lost, weight = entries.log_lost.exp(), entries.weight
     mean = lost * rate
-    loss = log_noised.sub_(log_all).add_(mean)
+    loss = torch.sub(log_noised, log_all).add_(mean)
     by_rate = lost * weight  # Eq. 6 by the rate
     if has_counts:
         loss.sub_(torch.xlogy(entries.y, mean)).sub_(torch.xlogy(entries.y, lost))
         by_rate = (lost - entries.y / rate) * weight
     for k, part in enumerate(parts):
-        through_mean = by_rate * noised[k]
-        # By the log weight of the component, which moves the mean, too.
-        by_noised = (part.mean - rate).mul_(through_mean).addcmul_(noised[k], weight)
+        by_mean = by_rate * noised[k]
+        # The weight of a component moves the mean, too.
+        by_noised = torch.sub(part.mean, rate).mul_(by_mean).addcmul_(noised[k], weight)
         by_all = whole[k].mul_(weight)
         if k > 0:
             torch.sub(by_noised, by_all, out=slopes[k])
-        # By log mu, which moves beta: A changes by beta (theta + n) / (beta + q) - theta, and the mean by mean beta / left.
-        after = (part.theta + (entries.y + entries.xt) if has_counts else part.theta) / (part.beta + 1)
-        by_mu = (part.beta * part.mean).sub_(part.theta).mul_(by_noised)
-        by_mu.addcmul_((part.beta * after).sub_(part.theta), by_all, value=-1)
-        by_mu.addcmul_(through_mean * part.mean, part.beta / part.left)
+        by_mu = part.noised_by_mu.mul_(by_noised).addcmul_(part.all_by_mu, by_all, value=-1)
+        by_mu.addcmul_(part.mean_by_mu, by_mean)
         slopes[0].copy_(by_mu) if k == 0 else slopes[0].add_(by_mu)
-        # By log theta, of which the part that the tail adds stands still.
-        short = 1 - part.mean / mu
-        by_theta = part.by_noised.add_(short).mul_(by_noised)
-        by_theta.addcmul_(part.by_all.add_(1).sub_(after.div_(mu)), by_all, value=-1)
-        torch.mul(by_theta.addcmul_(through_mean.div_(part.left), short), part.free, out=slopes[n + k])
+        by_theta = part.noised_by_theta.mul_(by_noised).addcmul_(part.all_by_theta, by_all, value=-1)
+        torch.mul(by_theta.addcmul_(part.mean_by_theta, by_mean), part.free, out=slopes[n + k])
     return loss.mul_(weight)
 
 
-def _component(
-    mu: Tensor, logit: Tensor | None, log_theta: Tensor, start: float, entries: Entries, has_counts: bool
-) -> _Component:
-    free = (log_theta + (entries.log_dispersion + start)).exp_()
-    theta = torch.addcmul(free, mu, entries.tail)
-    beta = theta / mu
-    left = beta + entries.p
-    by_noised, by_all = torch.log1p(entries.p / beta).neg_(), torch.log1p(beta.reciprocal()).neg_()
-    log_noised, log_all = theta * by_noised, theta * by_all
-    mean = theta / left
-    if has_counts:
-        xt, x0 = entries.xt, entries.xt + entries.y
-        mean = (theta + xt).div_(left)
-        for value, slope, counts, rate in (log_noised, by_noised, xt, left), (log_all, by_all, x0, beta + 1):
-            ratio, more = gamma_ratio(theta, counts)
-            value.add_(ratio).sub_(torch.xlogy(counts, rate))
-            slope.add_(more)
-    if logit is not None:
-        log_noised.add_(logit)
-        log_all.add_(logit)
-    return _Component(free, theta, beta, left, mean, log_noised, log_all, by_noised, by_all)
-
-
-def _shares(logs: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Logarithm of the sum of numbers, from their logarithms, which are changed, and the share of each in the sum."""
-    largest = logs[0].clone()
-    for log in logs[1:]:
-        torch.maximum(largest, log, out=largest)
-    shares = [log.sub_(largest).exp_() for log in logs]
-    total = shares[0].clone()
-    for share in shares[1:]:
-        total.add_(share)
-    return largest.add_(total.log()), [share.div_(total) for share in shares]
+def _shares(logs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """Logarithm of the sum of numbers, from their logarithms, and the share of each in the sum."""
+    # Shares are not taken from the total: its rounding, where logarithms are large, would be theirs.
+    return reduce(torch.logaddexp, logs), list(torch.stack(logs).softmax(0).unbind())
