@@ -60,12 +60,8 @@ class CellContext:
         """The same for several copies of the cells, one after the other."""
         if copies == 1:
             return self
-
-        def several(values: Tensor) -> Tensor:
-            return values.repeat(copies, *[1] * (values.ndim - 1))
-
-        factors = None if self.factors is None else FactorEquations(*map(several, self.factors))
-        return CellContext(several(self.covariates), factors)
+        factors = None if self.factors is None else self.factors.repeat(copies)
+        return CellContext(self.covariates.repeat(copies, 1, 1), factors)
 
 
 class CountsDenoiser(nn.Module):
