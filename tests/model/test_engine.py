@@ -266,7 +266,7 @@ class TestOnMove:
 
 CALLS = {
     "impute": lambda model, query: model.impute(query, what="zeros", n_folds=2, key_added=None, silent=True),
-    "denoise": lambda model, query: model.denoise(query, depth=2.0, key_added=None, silent=True),
+    "denoise": lambda model, query: model.denoise(query, depth=2.0, silent=True),
     "get_normalized_expression": lambda model, query: model.get_normalized_expression(query, silent=True),
     "generate": lambda model, query: model.generate(20, n_steps=2, seed=0, silent=True).X,
 }
