@@ -14,6 +14,7 @@ from sccountsdiff.benchmark.speed import (
     matmul_share,
     plot_speed,
     ratios,
+    read_counts,
     run_speed,
     simulate_counts,
 )
@@ -60,6 +61,12 @@ def test_counts_are_like_those_of_cells():
     assert 0.1 < counts.nnz / np.prod(counts.shape) < 0.4
     assert (counts.data == np.rint(counts.data)).all()
     assert (counts != simulate_counts(200, 300, seed=1).X).nnz
+
+
+def test_counts_of_a_data_set_are_those_of_its_most_variable_genes():
+    counts = read_counts("pbmc68k", 50, 20)
+    assert counts.shape == (50, 20) and read_counts("pbmc68k", 10**6, 10**6).shape == (700, 765)
+    assert (counts.X.data == np.rint(counts.X.data)).all() and counts.X.dtype == np.float32
 
 
 @pytest.mark.parametrize(("argument", "value"), [("methods", "scVI"), ("tasks", "draw")])

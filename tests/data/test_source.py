@@ -198,10 +198,10 @@ class TestCountMatrix:
         matrix = open_counts(adata, None, "seen")
         matrix.check()
         assert matrix.summarise().has_missing and not open_counts(adata, None, None).summarise().has_missing
-        before = matrix.fingerprint()
-        assert len(before) == 2 and len(open_counts(adata, None, None).fingerprint()) == 1
+        before = matrix.fingerprint
+        assert len(before) == 2 and len(open_counts(adata, None, None).fingerprint) == 1
         adata.layers["seen"] = ~adata.layers["seen"]
-        after = open_counts(adata, None, "seen").fingerprint()
+        after = open_counts(adata, None, "seen").fingerprint
         assert after[0] == before[0] and after[1] != before[1]
         adata.layers["seen"] = adata.X + 2
         matrix = open_counts(adata, None, "seen")

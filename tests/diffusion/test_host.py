@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sccountsdiff.diffusion import Cosine, draw_noised, host
+from sccountsdiff.diffusion import Cosine, draw_noised, host, process
 
 
 def test_of_other_devices_the_host_sees_nothing():
@@ -35,3 +35,29 @@ def test_the_same_is_drawn_whether_it_is_seen_that_nothing_is_missing(monkeypatc
     monkeypatch.setattr(host, "host_sees", lambda values: False)
     for name, value in vars(draw()).items():
         assert torch.equal(value, getattr(seen, name)), name
+
+
+@pytest.mark.parametrize(
+    "p", [0.3, torch.rand(50, 1, generator=torch.Generator().manual_seed(2))], ids=["one", "cells"]
+)
+def test_the_same_is_thinned_whether_zeros_are_seen(p, monkeypatch):
+    counts = torch.poisson(torch.full((50, 20), 0.5), generator=torch.Generator().manual_seed(0))
+    seen = process.thin(counts, p, torch.Generator().manual_seed(1))
+    monkeypatch.setattr(process, "host_sees", lambda values: False)
+    assert torch.equal(process.thin(counts, p, torch.Generator().manual_seed(1)), seen)
+
+
+def test_rows_are_one_if_they_are_alike(monkeypatch):
+    alike = torch.arange(4.0).expand(3, -1)
+    other = alike.clone()
+    other[1, 2] = 7  # neither the first nor the last
+    assert len(host.one_row_if_alike(alike)) == 1
+    assert all(host.one_row_if_alike(values) is values for values in (other, alike[:1], alike[:0]))
+    monkeypatch.setattr(host, "host_sees", lambda values: False)
+    assert host.one_row_if_alike(alike) is alike
+
+
+def test_rows_of_positions():
+    mask = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 0, 1]]).bool()
+    assert host.rows_of(host.positions(mask), mask.shape).tolist() == [0, 0, 2, 2]
+    assert host.rows_of(host.positions(mask & False), mask.shape).tolist() == []

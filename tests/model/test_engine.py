@@ -262,3 +262,34 @@ class TestOnMove:
         cells = model.generate(5, n_steps=3, seed=0, silent=True, on_move=on_move)
         assert [move.s for move, _ in seen] == pytest.approx([2 / 3, 1 / 3, 0])
         np.testing.assert_array_equal(seen[-1][1], cells.X.toarray())
+
+
+CALLS = {
+    "impute": lambda model, query: model.impute(query, what="zeros", n_folds=2, key_added=None, silent=True),
+    "denoise": lambda model, query: model.denoise(query, depth=2.0, silent=True),
+    "get_normalized_expression": lambda model, query: model.get_normalized_expression(query, silent=True),
+    "generate": lambda model, query: model.generate(20, n_steps=2, seed=0, silent=True).X,
+}
+
+
+class TestHalfPrecision:
+    """``torch.autocast`` around a call holds for the passes of the network within it, and for these only."""
+
+    @pytest.mark.parametrize("name", CALLS)
+    def test_around_a_call(self, name, trained, query, dense, monkeypatch):
+        seen, forward = [], type(trained.module.denoiser.backbone).forward
+
+        def watched(backbone, channels, tokens):
+            outputs = forward(backbone, channels, tokens)
+            seen.append(outputs.dtype)
+            return outputs
+
+        monkeypatch.setattr(type(trained.module.denoiser.backbone), "forward", watched)
+        found = []
+        for enabled in (False, True):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                found.append(np.asarray(dense(CALLS[name](trained, query))))
+        half = len(seen) // 2
+        assert set(seen[:half]) == {torch.float32} and set(seen[half:]) == {torch.bfloat16}
+        assert found[0].dtype == found[1].dtype and np.isfinite(found[1]).all()
+        np.testing.assert_allclose(found[1].mean(0), found[0].mean(0), rtol=0.3, atol=0.5)

@@ -227,6 +227,9 @@ def test_like_genes_have_like_directions():
     torch.testing.assert_close(cosines.diagonal(), torch.ones(6))
     assert cosines[same].min() > 0.7 and cosines[~same].max() < 0.5
     assert CountsDenoiser(MLP(6, 2), torch.ones(6), Cosine()).gene_directions is None
+    loaded = CountsDenoiser(MLP(6, 2), torch.ones(6), Cosine(), n_factors=2)
+    loaded.load_state_dict(denoiser.state_dict())
+    assert torch.equal(loaded.gene_directions, directions)
 
 
 class TestGroups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sccountsdiff.nn import MLP
+from sccountsdiff.nn import MLP, mlp
 from sccountsdiff.nn.mlp import AdaptiveBlock
 
 
@@ -38,3 +38,26 @@ def test_a_channel_of_zeros_is_left_out_of_the_product_if_it_is_seen():
         assert network(channels, tokens).isfinite().all()
         channels[0, 0, 0] = 1
         assert network(channels, tokens).isnan().any()
+
+
+def test_a_channel_that_is_the_same_in_all_cells_is_multiplied_once_if_it_is_seen(monkeypatch):
+    network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1).eval()
+    torch.nn.init.normal_(network.decoder.weight)
+    channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
+    channels[:, 2] = (torch.arange(20) < 10).float()
+    with torch.no_grad():
+        found = network(channels, tokens)
+        monkeypatch.setattr(mlp, "host_sees", lambda values: False)
+        torch.testing.assert_close(found, network(channels, tokens))
+
+
+def test_dropout_does_not_depend_on_whether_gradients_are_recorded():
+    network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1, dropout_rate=0.5).train()
+    torch.nn.init.normal_(network.decoder.weight)
+    channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
+    results = []
+    for recorded in (True, False):
+        torch.manual_seed(0)
+        with torch.set_grad_enabled(recorded):
+            results.append(network(channels, tokens).detach())
+    torch.testing.assert_close(*results)

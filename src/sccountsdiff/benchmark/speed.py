@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-import scvi
-import torch
 from anndata import AnnData
-from lightning.pytorch.callbacks import Callback
 from torch.profiler import ProfilerActivity, profile
 
-from sccountsdiff import CountsDiffImputer
-from sccountsdiff.benchmark.baselines import get_baseline
+from sccountsdiff.benchmark.datasets import load_dataset
+from sccountsdiff.benchmark.preprocessing import top_genes
 from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.resources import measured
+from sccountsdiff.benchmark.speed_methods import SUBJECTS
 from sccountsdiff.checks import one_of, whole_number
 from sccountsdiff.files import replacing
 from sccountsdiff.seeding import global_seed
@@ -30,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TASKS = ("training_step", "one_pass_mean", "default_mean", "one_draw", "five_draws", "training")
-"""One optimiser step; the expectation of every entry, in one pass and with the default settings (fold by fold); draws of half
-of the entries; training to the best validation loss."""
+"""One optimiser step; the expectation of half of the entries in one pass, and of all of them with the default settings (fold by
+fold); draws of half of the entries; training to the best validation loss."""
 
 REFERENCE = "scvi"
 """Method that others are compared with."""
@@ -45,35 +42,11 @@ SIZES = tuple(10**k for k in range(4, 9))
 ASSUMED_SPEEDUP = 50.0
 """How many times as fast as one CPU core a GPU is taken to be; an assumption, not a measurement."""
 
+MAX_EPOCHS = 20
+"""Epochs of training on simulated counts."""
+
 SHARE_OF_CELLS = {"transformer": 1 / 64}
 """Share of the cells that slow methods are given; times are those of a cell."""
-
-
-@dataclass
-class Subject:
-    """A method under the clock: what it does for each task, and for how many cells.
-
-    Attributes
-    ----------
-    name
-        Its name.
-    n_cells
-        Cells that it is given.
-    work
-        What to do for each of the tasks that it has.
-    batch_cells
-        Cells of a training step.
-
-    Examples
-    --------
-    >>> Subject("nothing", n_cells=8, work={"one_draw": lambda: None}).n_cells
-    8
-    """
-
-    name: str
-    n_cells: int
-    work: dict[str, Callable[[], Any]]
-    batch_cells: int = 0
 
 
 def simulate_counts(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
@@ -102,19 +75,47 @@ def simulate_counts(n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
     return AnnData(sp.csr_matrix(counts))
 
 
+def read_counts(source: str | Path, n_cells: int, n_genes: int, seed: int = 0) -> AnnData:
+    """Counts of a data set: so many cells, chosen at random, and genes, those with the largest variance beyond noise.
+
+    Parameters
+    ----------
+    source
+        Name of a registered data set, or a file of any format that :func:`sccountsdiff.io.read` reads.
+    n_cells, n_genes
+        Size; all cells or genes if there are fewer.
+    seed
+        Seed.
+
+    Returns
+    -------
+    The counts.
+
+    Examples
+    --------
+    >>> read_counts("pbmc68k", 20, 5).shape
+    (20, 5)
+    """
+    cells = load_dataset(source).adata
+    rows = np.random.default_rng(seed).permutation(cells.n_obs)[:n_cells]
+    cells = top_genes(cells[np.sort(rows)], n_genes, by="pearson_residuals")
+    return AnnData(sp.csr_matrix(cells.X, dtype=np.float32))
+
+
 def run_speed(
     output: str | Path,
     *,
+    dataset: str | Path | None = None,
     n_genes: int = 2000,
     n_cells: int = 1024,
     batch_size: int = 128,
     methods: Sequence[str] | None = None,
     tasks: Sequence[str] = TASKS,
     repeats: int = 5,
-    max_epochs: int = 20,
+    max_epochs: int | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Time methods on simulated counts, in turns, and save table and figure.
+    """Time methods on the same counts, in turns, and save table and figure.
 
     Times are those that the CPU spent on the process, summed over its threads: what else the machine does lengthens them less than
     the time of the clock. In each repeat every method does every task once, so that the rest concerns all of them. Slow methods get
@@ -124,6 +125,8 @@ def run_speed(
     ----------
     output
         Folder for ``speed.csv``, ``speed_ratios.csv``, ``speed_cost.csv`` and ``speed.png``.
+    dataset
+        Where counts are from (:func:`read_counts`); default: they are simulated.
     n_genes, n_cells
         Size of the data.
     batch_size
@@ -135,7 +138,8 @@ def run_speed(
     repeats
         Times that each is measured.
     max_epochs
-        Epochs of ``training``; those that a method does not need to reach its best validation loss do not count.
+        Epochs of ``training``, which stops early as each method does by itself; those after the best validation loss do not
+        count. Default: :data:`MAX_EPOCHS` of simulated counts; of a file, what each method takes by default.
     seed
         Seed of counts and methods.
 
@@ -154,7 +158,11 @@ def run_speed(
         for value in given:
             one_of(argument, value, tuple(known))
     repeats = whole_number("repeats", repeats)
-    adata = simulate_counts(n_cells, n_genes, seed)
+    if dataset is None:
+        adata, max_epochs = simulate_counts(n_cells, n_genes, seed), max_epochs or MAX_EPOCHS
+    else:
+        adata = read_counts(dataset, n_cells, n_genes, seed)
+    n_cells, n_genes = adata.shape
     rows = []
     with quiet(), global_seed(seed):
         subjects = []
@@ -271,6 +279,7 @@ def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
 
     Examples
     --------
+    >>> import torch
     >>> a = torch.ones(300, 300)
     >>> matmul_share(lambda: a @ a) > 0.3
     True
@@ -326,120 +335,3 @@ def _save(table: pd.DataFrame, folder: Path) -> None:
             values.to_csv(path, index=False, float_format="%.4g")
     with replacing(folder / "speed.png") as path:
         plot_speed(table).savefig(path, dpi=110)
-
-
-# The methods --------------------------------------------------------------------------------------------------------
-
-
-class _Clock(Callback):
-    """When validation was best, in seconds of CPU time after the start of training."""
-
-    def __init__(self, monitor: str):
-        self.monitor, self.best, self.seconds = monitor, float("inf"), 0.0
-
-    def on_train_start(self, *args: Any) -> None:
-        self.start = time.process_time()
-
-    def on_validation_end(self, trainer: Any, *args: Any) -> None:
-        loss = trainer.callback_metrics.get(self.monitor)
-        if loss is not None and float(loss) < self.best and hasattr(self, "start"):
-            self.best, self.seconds = float(loss), time.process_time() - self.start
-
-
-def _training(make: Callable[[], Any], monitor: str, batch_size: int, max_epochs: int) -> Callable[[], float]:
-    def train() -> float:
-        clock = _Clock(monitor)
-        options = {"enable_progress_bar": False, "check_val_every_n_epoch": 1, "accelerator": "cpu"}
-        make().train(max_epochs, batch_size=batch_size, train_size=0.9, callbacks=[clock], **options)
-        return clock.seconds
-
-    return train
-
-
-def _step(module: torch.nn.Module, batch: dict, optimizer: torch.optim.Optimizer, **kwargs: Any) -> Callable[[], None]:
-    def step() -> None:
-        module.train()
-        optimizer.zero_grad()
-        module(batch, **kwargs)[2].loss.backward()
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        optimizer.step()
-        module.eval()
-
-    return step
-
-
-def _batch(adata: AnnData, batch_size: int) -> dict[str, torch.Tensor]:
-    n = min(batch_size, adata.n_obs)
-    return {"X": torch.from_numpy(adata.X[:n].toarray())}
-
-
-def _countsdiff(adata: AnnData, batch_size: int, max_epochs: int, name: str = "countsdiff", **kwargs: Any) -> Subject:
-    CountsDiffImputer.setup_anndata(adata)
-    model = CountsDiffImputer(adata, **kwargs)
-    model.is_trained_ = True  # the time does not depend on the weights
-    optimizer = torch.optim.AdamW(model.module.parameters(), fused=True)
-    half = np.random.default_rng(0).random(adata.shape) < 0.5
-    options = {"batch_size": batch_size, "silent": True}
-    sampling = {"guidance": 1.0} if not kwargs else {"n_steps": 19, "n_resamples": 3}
-
-    def draw(n_samples: int) -> None:
-        model.impute(sites=half, n_samples=n_samples, seed=0, key_added=None, **sampling, **options)
-
-    work: dict[str, Callable] = {
-        "training_step": _step(model.module, _batch(adata, batch_size), optimizer),
-        "one_pass_mean": lambda: model.get_normalized_expression(n_folds=1, return_numpy=True, **options),
-        "default_mean": lambda: model.get_normalized_expression(return_numpy=True, **options),
-        "one_draw": lambda: draw(1),
-        "five_draws": lambda: draw(5),
-        "training": _training(lambda: CountsDiffImputer(adata), "validation_loss", batch_size, max_epochs),
-    }
-    if kwargs:
-        work = {task: work[task] for task in ("training_step", "one_draw")}
-    return Subject(name, adata.n_obs, work, min(batch_size, adata.n_obs))
-
-
-def _transformer(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
-    settings = {"backbone": "transformer", "head": "softplus", "observed_training": False}
-    return _countsdiff(adata, min(batch_size, 4), max_epochs, "transformer", **settings)
-
-
-def _scvi(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
-    scvi.model.SCVI.setup_anndata(adata)
-    model = scvi.model.SCVI(adata)
-    model.is_trained_ = True
-    model.module.eval()  # as training leaves it
-    optimizer = torch.optim.Adam(model.module.parameters(), lr=1e-3, eps=0.01, weight_decay=1e-6)
-    batch = next(iter(model._make_data_loader(adata=model.adata, batch_size=batch_size)))
-    options = {"batch_size": batch_size}
-
-    def mean() -> None:
-        model.get_normalized_expression(return_numpy=True, silent=True, **options)
-
-    work = {
-        "training_step": _step(model.module, batch, optimizer, loss_kwargs={"kl_weight": 1.0}),
-        "one_pass_mean": mean,
-        "default_mean": mean,
-        "one_draw": lambda: model.posterior_predictive_sample(n_samples=1, silent=True, **options),
-        "five_draws": lambda: model.posterior_predictive_sample(n_samples=5, silent=True, **options),
-        "training": _training(lambda: scvi.model.SCVI(adata), "elbo_validation", batch_size, max_epochs),
-    }
-    return Subject("scvi", adata.n_obs, work, min(batch_size, adata.n_obs))
-
-
-def _baseline(name: str) -> Callable[[AnnData, int, int], Subject]:
-    def make(adata: AnnData, batch_size: int, max_epochs: int) -> Subject:
-        half = np.random.default_rng(0).random(adata.shape) < 0.5
-        return Subject(
-            name, adata.n_obs, {"one_pass_mean": lambda: get_baseline(name)().fit(adata).impute(adata, half)}
-        )
-
-    return make
-
-
-SUBJECTS: dict[str, Callable[[AnnData, int, int], Subject]] = {
-    "countsdiff": _countsdiff,
-    "scvi": _scvi,
-    "magic": _baseline("magic"),
-    "knn_mean": _baseline("knn_mean"),
-    "transformer": _transformer,
-}

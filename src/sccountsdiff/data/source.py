@@ -166,6 +166,7 @@ class CountMatrix:
             **self._messages,
         )
 
+    @cached_property  # of one call: the next one opens the counts anew
     def fingerprint(self) -> tuple[bytes, ...]:
         """Checksums by which a change of counts or mask as a whole is noticed."""
         return tuple(sample_checksum(matrix) for matrix in (self.counts, self.mask) if matrix is not None)

@@ -54,3 +54,33 @@ def positions(mask: Tensor) -> Tensor:
     if host_sees(mask):
         return torch.from_numpy(np.flatnonzero(mask.numpy()))  # takes a third of torch's time
     return mask.flatten().nonzero()[:, 0]
+
+
+def one_row_if_alike(values: Tensor) -> Tensor:
+    """The first row of a tensor if the host sees that all are the same, else the tensor.
+
+    Examples
+    --------
+    >>> import torch
+    >>> len(one_row_if_alike(torch.ones(3, 2))), len(one_row_if_alike(torch.eye(3)))
+    (1, 3)
+    """
+    if len(values) < 2 or not host_sees(values):
+        return values
+    seen = values.numpy()
+    is_alike = np.array_equal(seen[0], seen[-1]) and bool((seen == seen[0]).all())  # most that differ do so in the last
+    return values[:1] if is_alike else values
+
+
+def rows_of(places: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Rows in which rising positions in a flat tensor of that shape are, on the host: without a division for each.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows_of(torch.tensor([1, 3]), (2, 2)).tolist()
+    [0, 1]
+    """
+    n_rows, n_columns = shape
+    starts = np.searchsorted(places.numpy(), np.arange(n_rows + 1) * n_columns)
+    return torch.from_numpy(np.repeat(np.arange(n_rows), np.diff(starts)))

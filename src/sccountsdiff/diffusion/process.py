@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.diffusion.attrition import max_attrition
+from sccountsdiff.diffusion.host import host_sees, positions
 
 
 def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:
@@ -14,8 +15,14 @@ def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | Non
     Counts of 0, and probabilities of 0 and 1, cost no random number. Probabilities are clipped to [0, 1], which torch does
     not promise to do.
     """
-    p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1)
-    return torch.binomial(counts, p.expand_as(counts), generator=generator)
+    p = torch.as_tensor(p, dtype=counts.dtype, device=counts.device).clamp(0, 1).expand_as(counts)
+    if not host_sees(counts):
+        return torch.binomial(counts, p, generator=generator)
+    # Where there are counts is seen in less time than torch takes to pass over zeros.
+    flat = counts.reshape(-1)
+    at = positions(flat != 0)
+    left = torch.binomial(flat.index_select(0, at), p.reshape(-1).index_select(0, at), generator=generator)
+    return torch.zeros_like(flat).index_copy_(0, at, left).view_as(counts)
 
 
 def thin(x0: Tensor, p: Tensor | float, generator: torch.Generator | None = None) -> Tensor:

@@ -46,7 +46,7 @@ class CheckedData(NamedTuple):
 def check_data(matrix: CountMatrix, cells: CellTables, args: dict, may_lack_genes: bool = False) -> CheckedData:
     """Check counts and mask in one pass; ``args`` are those of the set-up."""
     labels = pd.Categorical(cells.categorical_obs[args["labels_key"]]) if args["zeros"] == "missing" else None
-    return CheckedData(matrix.summarise(labels, may_lack_genes), matrix.fingerprint())
+    return CheckedData(matrix.summarise(labels, may_lack_genes), matrix.fingerprint)
 
 
 class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
@@ -239,7 +239,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         for name, tensor in self.module.state_dict().items():
             weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         if source is not None:
-            for part in (*source.matrix.fingerprint(), source.categories.tobytes(), source.continuous.tobytes()):
+            for part in (*source.matrix.fingerprint, source.categories.tobytes(), source.continuous.tobytes()):
                 data.update(part)
         return {"weights": weights.hexdigest(), "data": data.hexdigest()}
 
@@ -258,4 +258,4 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     def _summary(self, matrix: CountMatrix) -> CountSummary | None:
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""
         checked = getattr(self.adata_manager, "checked_data", None)  # set by the set-up
-        return checked.summary if checked is not None and checked.fingerprint == matrix.fingerprint() else None
+        return checked.summary if checked is not None and checked.fingerprint == matrix.fingerprint else None

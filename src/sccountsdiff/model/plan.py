@@ -98,7 +98,9 @@ class Plan:
 
     def _places(self, block: FilledBlock) -> tuple[np.ndarray, np.ndarray]:
         """Where in the data the values of a block stand."""
-        cells, genes = np.nonzero(block.sites)
+        n_cells, n_genes = block.sites.shape
+        cells = np.repeat(np.arange(n_cells), np.count_nonzero(block.sites, axis=1))
+        genes = np.flatnonzero(block.sites) - n_genes * cells  # a third of the time of `nonzero`
         return cells, self.source.columns[genes]
 
     def layers_of(self, block: FilledBlock) -> dict[str, np.ndarray]:

@@ -59,13 +59,17 @@ class RowCollector:
         if self._dense is not None:
             self._dense[rows] = block
         else:
-            stored = sp.csr_matrix(block.astype(self.dtype, copy=False))
-            before, after = self._ends[rows.start], self._ends[rows.start] + stored.nnz
+            # Row by row, which takes half as long as by way of coordinates.
+            is_stored = block != 0
+            at = np.flatnonzero(is_stored)
+            n_before = np.cumsum([0, *np.count_nonzero(is_stored, axis=1)])
+            before, after = self._ends[rows.start], self._ends[rows.start] + len(at)
             if after > len(self._values):
                 # Blocks are much alike: make room for all the rest.
                 self._resize(math.ceil(after / rows.stop * self._shape[0]))
-            self._values[before:after], self._genes[before:after] = stored.data, stored.indices
-            self._ends[rows.start + 1 : rows.stop + 1] = before + stored.indptr[1:]
+            self._values[before:after] = block.ravel()[at]
+            self._genes[before:after] = at - np.repeat(np.arange(len(block)) * self._shape[1], np.diff(n_before))
+            self._ends[rows.start + 1 : rows.stop + 1] = before + n_before[1:]
         self._n_done = rows.stop
 
     def finish(self, order: np.ndarray | None = None) -> np.ndarray | sp.csr_matrix:

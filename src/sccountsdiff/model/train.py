@@ -208,7 +208,7 @@ class TrainMixin(SetupMixin):
         """What decides how training goes, but for random numbers."""
         made = self.init_params_["non_kwargs"] | self.init_params_["kwargs"]
         counts = self._open_counts(self._cells(None))
-        data = [*counts.fingerprint(), *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
+        data = [*counts.fingerprint, *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
         digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
         return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
 

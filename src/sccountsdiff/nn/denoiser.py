@@ -60,12 +60,8 @@ class CellContext:
         """The same for several copies of the cells, one after the other."""
         if copies == 1:
             return self
-
-        def several(values: Tensor) -> Tensor:
-            return values.repeat(copies, *[1] * (values.ndim - 1))
-
-        factors = None if self.factors is None else FactorEquations(*map(several, self.factors))
-        return CellContext(several(self.covariates), factors)
+        factors = None if self.factors is None else self.factors.repeat(copies)
+        return CellContext(self.covariates.repeat(copies, 1, 1), factors)
 
 
 class CountsDenoiser(nn.Module):
@@ -114,6 +110,7 @@ class CountsDenoiser(nn.Module):
 
     gene_means: Tensor
     gene_max: Tensor
+    gene_directions: Tensor | None
 
     def __init__(
         self,
@@ -135,20 +132,14 @@ class CountsDenoiser(nn.Module):
         largest = torch.full_like(self.gene_means, torch.inf) if gene_max is None else torch.as_tensor(gene_max)
         self.register_buffer("gene_max", largest.float().clamp_min(1))  # a gene without a count may yet have one
         self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
+        # A vector of length 1 for each gene, alike for genes with like loadings and like means; none without factors.
+        directions = self.gene_means.new_empty(len(self.gene_means), n_factors + 1) if n_factors else None
+        self.register_buffer("gene_directions", directions, persistent=False)
+        self.register_load_state_dict_post_hook(_prepare)
+        _prepare(self)
         self.group_depth = None if gene_groups is None else GroupDepth(torch.as_tensor(gene_groups))
         n_depth = n_depth_features(1 if self.group_depth is None else self.group_depth.n_groups)
         self.conditioning = Conditioning(backbone.n_hidden, n_depth, n_categories, n_continuous, n_factors)
-
-    @property
-    def gene_directions(self) -> Tensor | None:
-        """A vector of length 1 for each gene, alike for genes with like loadings and like means; ``None`` without factors."""
-        if self.factors is None:
-            return None
-        log_means = self.gene_means.log()
-        level = (log_means - log_means.mean()) / log_means.std(correction=0).clamp_min(1e-3)
-        directions = torch.cat([F.normalize(self.factors.loadings), level[:, None]], dim=1)
-        directions[:, -1] += (directions == 0).all(1)  # a gene without loadings and with the mean level has one too
-        return F.normalize(directions)
 
     def context(
         self, categories: Tensor, continuous: Tensor, x: Tensor | None = None, status: Tensor | None = None
@@ -258,6 +249,7 @@ class CountsDenoiser(nn.Module):
             nothing = torch.zeros_like(observed)
             log_depth, _ = self._depth(counts, nothing, self._expected(observed))
             self.factors.fit(counts, log_depth, missing)
+        _prepare(self)
 
     def totals(self, values: Tensor) -> Tensor:
         """Total of each cell (cells, 1) or, where there are groups of genes, that of the group of each gene (cells, genes)."""
@@ -292,6 +284,17 @@ class CountsDenoiser(nn.Module):
                 offset = kept.log() + self.group_depth(found, expected)
         features = torch.cat([torch.log1p(n_observed), torch.log1p(n_noised), offset, kept.log()], dim=1)
         return offset if self.group_depth is None else self.group_depth.to_genes(offset), features
+
+
+def _prepare(denoiser: CountsDenoiser, *_: object) -> None:
+    """Fill in what follows from gene means and loadings, once they are fitted or loaded."""
+    if denoiser.factors is None or denoiser.gene_directions is None:
+        return
+    log_means = denoiser.gene_means.log()
+    level = (log_means - log_means.mean()) / log_means.std(correction=0).clamp_min(1e-3)
+    directions = torch.cat([F.normalize(denoiser.factors.loadings), level[:, None]], dim=1)
+    directions[:, -1] += (directions == 0).all(1)  # a gene without loadings and with the mean level has one too
+    denoiser.gene_directions.copy_(F.normalize(directions))
 
 
 def _depth_bias(counts: Tensor, observed: Tensor, gene_means: Tensor, n_rounds: int = 1000) -> Tensor:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sccountsdiff.diffusion.host import one_row_if_alike
+
 PRIOR_CELLS = 5
 """Cells without any signal that are added to the data, so that what few cells say is not taken at face value."""
 
@@ -54,10 +56,14 @@ def factor_posterior(residuals: Tensor, observed: Tensor, loadings: Tensor, nois
     ([1.5, 2.0], [2.0, 3.0])
     """
     root = _root(observed @ _pairs(loadings, noise), loadings.shape[1])
-    projected = residuals @ (loadings / noise[:, None])
+    return _solved(residuals @ (loadings / noise[:, None]), root), root
+
+
+def _solved(projected: Tensor, root: Tensor) -> Tensor:
+    """Solutions (cells, factors) of equations with these right sides, and one Cholesky factor for each cell or for all."""
     if len(root) == 1:
-        return torch.cholesky_solve(projected.T, root[0]).T, root
-    return torch.cholesky_solve(projected[..., None], root)[..., 0], root
+        return torch.cholesky_solve(projected.T, root[0]).T
+    return torch.cholesky_solve(projected[..., None], root)[..., 0]
 
 
 def _pairs(loadings: Tensor, noise: Tensor) -> Tensor:
@@ -171,19 +177,26 @@ class FactorEquations(NamedTuple):
 
     ``values`` are the square roots of the observed counts, projected on the loadings, and ``centre`` the means of the genes
     in which they were observed, projected alike (both cells, factors); ``root`` has the Cholesky factors of the precisions
-    (cells, factors, factors).
+    (cells, factors, factors). Of ``centre`` and ``root``, one row stands for all cells if it is seen that these are observed in
+    the same genes.
 
     Examples
     --------
     >>> import torch
     >>> from sccountsdiff.nn import Factors
-    >>> Factors(n_genes=8, n_factors=2).equations(torch.ones(3, 8), torch.ones(3, 8)).root.shape
+    >>> Factors(n_genes=8, n_factors=2).equations(torch.ones(3, 8), torch.eye(3, 8)).root.shape
     torch.Size([3, 2, 2])
     """
 
     values: Tensor
     centre: Tensor
     root: Tensor
+
+    def repeat(self, copies: int) -> FactorEquations:
+        """The same for several copies of the cells, one after the other."""
+        values, *of_genes = self
+        several = (v if len(v) == 1 else v.repeat(copies, *[1] * (v.ndim - 1)) for v in of_genes)
+        return FactorEquations(values.repeat(copies, 1), *several)
 
 
 class Factors(nn.Module):
@@ -257,7 +270,8 @@ class Factors(nn.Module):
             # Of zeros, the square root takes twenty times as long.
             roots = x.to(observed.dtype).clamp_min(TINY).sqrt_().mul_(observed)
             values = roots @ (self.loadings / self.noise[:, None])
-            lower, centre = (observed @ self.of_genes).tensor_split([self.of_genes.shape[1] - self.n_factors], dim=1)
+            by_cell = one_row_if_alike(observed) @ self.of_genes
+            lower, centre = by_cell.tensor_split([self.of_genes.shape[1] - self.n_factors], dim=1)
             return FactorEquations(values, centre, _root(lower, self.n_factors))
 
     @torch.no_grad()
@@ -265,7 +279,7 @@ class Factors(nn.Module):
         """Factors (cells, factors) of cells with these log depths (cells, 1)."""
         with torch.autocast(log_depth.device.type, enabled=False):
             projected = equations.values * torch.exp(-log_depth.to(equations.values.dtype) / 2) - equations.centre
-            mean = torch.cholesky_solve(projected[..., None], equations.root)[..., 0]
+            mean = _solved(projected, equations.root)
             return BOUND * torch.tanh(mean / BOUND)
 
 

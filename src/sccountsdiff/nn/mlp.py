@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.diffusion.host import host_sees
+from sccountsdiff.diffusion.host import host_sees, one_row_if_alike
 from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
@@ -35,6 +35,57 @@ class AdaptiveBlock(nn.Module):
         return h + gate * self.mlp(self.norm(h) * (1 + scale) + shift)
 
 
+class Encoder(nn.Linear):
+    """From the channels of all genes to hidden units, with dropout of the channels.
+
+    Parameters
+    ----------
+    n_genes
+        Number of genes.
+    n_hidden
+        Hidden width.
+    dropout_rate
+        Dropout on the channels.
+    """
+
+    def __init__(self, n_genes: int, n_hidden: int, dropout_rate: float):
+        super().__init__(N_CHANNELS * n_genes, n_hidden)
+        self.dropout = Dropout(dropout_rate)
+
+    def forward(self, channels: Tensor) -> Tensor:
+        """(cells, channels, genes) to (cells, n_hidden)."""
+        channels = self._dropped(channels)
+        if torch.is_grad_enabled() or not host_sees(channels):
+            h = F.linear(channels.flatten(1), self.weight)
+        else:
+            h = self.weight.new_zeros(len(channels), self.out_features)
+            for values, weights in zip(channels.unbind(1), self.weight.split(channels.shape[2], dim=1), strict=True):
+                h += _product(values, weights)
+        return h * self.dropout.scale + self.bias
+
+    def _dropped(self, channels: Tensor) -> Tensor:
+        """The channels without what is dropped in training."""
+        if not self.training or self.dropout.rate == 0:
+            return channels
+        # A gene is either noised or observed, so that one mask does for both of its counts.
+        kept = self.dropout.kept((len(channels), 2, channels.shape[2]), channels.device)
+        of_counts, of_status = numbers(kept, channels.dtype).unbind(1)
+        dropped = torch.empty_like(channels)
+        for channel, flags in enumerate((of_counts, of_counts, of_status)):
+            torch.mul(channels[:, channel], flags, out=dropped[:, channel])
+        return dropped
+
+
+def _product(values: Tensor, weights: Tensor) -> Tensor:
+    """Values (cells, genes) of one channel times its weights (n_hidden, genes), which the host sees.
+
+    Nothing is multiplied if there is nothing, as of noised counts at t = 1, and one row if all cells have the same, as of the
+    status where the same genes are missing.
+    """
+    values = one_row_if_alike(values)
+    return F.linear(values, weights) if values.numpy().any() else weights.new_zeros(())
+
+
 class Decoder(nn.Linear):
     """From hidden units to several numbers for each gene, which are 0 until it is trained.
 
@@ -57,11 +108,6 @@ class Decoder(nn.Linear):
     def forward(self, h: Tensor) -> Tensor:
         """(cells, n_hidden) to (n_outputs, cells, genes)."""
         return super().forward(h).unflatten(1, (self.n_outputs, -1)).movedim(1, 0)
-
-
-def _nothing_noised(channels: Tensor) -> bool:
-    """Whether the host sees that no noised count is left, as at t = 1: a third of the product is then spared."""
-    return not torch.is_grad_enabled() and host_sees(channels) and not bool(channels[:, 0].amax())
 
 
 @register_backbone("mlp")
@@ -97,8 +143,7 @@ class MLP(Backbone):
         n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
         self.n_hidden = n_hidden
         self.n_outputs = n_outputs
-        self.dropout = Dropout(dropout_rate)
-        self.encoder = nn.Linear(N_CHANNELS * n_genes, n_hidden)
+        self.encoder = Encoder(n_genes, n_hidden, dropout_rate)
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(n_hidden, n_hidden), nn.SiLU())
         self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout_rate) for _ in range(n_layers))
         self.norm = nn.LayerNorm(n_hidden)
@@ -107,13 +152,7 @@ class MLP(Backbone):
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """See :meth:`Backbone.forward`."""
         condition = self.condition(tokens.sum(1))
-        if self.training and self.dropout.rate > 0:
-            # A gene is either noised or observed, so that one mask does for both of its counts.
-            kept = self.dropout.kept((len(channels), 2, channels.shape[2]), channels.device)
-            channels = channels * numbers(torch.cat([kept[:, :1], kept], dim=1), channels.dtype)
-        first = channels.shape[2] if _nothing_noised(channels) else 0
-        h = F.linear(channels.flatten(1)[:, first:], self.encoder.weight[:, first:])
-        h = h * self.dropout.scale + self.encoder.bias + condition
+        h = self.encoder(channels) + condition
         for block in self.blocks:
             h = block(h, condition)
         return self.decoder(self.norm(h))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.host import host_sees, positions
+from sccountsdiff.diffusion.host import host_sees, positions, rows_of
 from sccountsdiff.diffusion.losses import PIECE, gamma_ratio
 
 
@@ -36,10 +36,9 @@ class Entries(NamedTuple):
         """The same of some of the cells."""
         return Entries(*(value if len(value) == 1 else value[some] for value in self))
 
-    def at(self, places: Tensor) -> Entries:
-        """The same of some entries, at these positions row by row, as vectors."""
-        n_genes = self.y.shape[1]
-        row, column = places // n_genes, places % n_genes
+    def at(self, places: Tensor, row: Tensor) -> Entries:
+        """The same of some entries, at these positions row by row, which are in these rows, as vectors."""
+        column = places - row * self.y.shape[1]
 
         def chosen(value: Tensor) -> Tensor:
             if value.shape[1] == 1:
@@ -97,10 +96,11 @@ class _PosteriorLoss(torch.autograd.Function):
         # What counts add vanishes where there is none: it is computed where there is one, if that can be seen.
         if host_sees(entries.y):
             at = positions(entries.y != 0)
-            loss, more = _of_counts([v.reshape(-1).index_select(0, at) for v in outputs], entries.at(at))
+            row = rows_of(at, (n_cells, n_genes))
+            loss, more = _of_counts([v.reshape(-1).index_select(0, at) for v in outputs], entries.at(at, row))
             if slopes is not None:
                 for k, slope in enumerate(more):
-                    slopes.view(-1).index_add_(0, at + (at // n_genes + k) * n_genes, slope)
+                    slopes.view(-1).index_add_(0, at + (row + k) * n_genes, slope)
         else:
             loss, more = _of_counts(outputs.unbind(), entries)
             if slopes is not None:
@@ -114,37 +114,44 @@ class _PosteriorLoss(torch.autograd.Function):
 
 
 class _Posterior(NamedTuple):
-    """The gamma of each rate after its noised count: ``m = s r`` is the mean of what remains, ``r = (1 - p) / b``."""
+    """The gamma of each rate after its noised count: ``m = s r`` is the mean of what remains, ``r = (1 - p) / b``.
 
+    The derivative of log m by the first output is ``a / b``; that of log s by the second is ``theta_0 / s``, and that of log b
+    ``c / b``.
+    """
+
+    free: Tensor  # theta_0: theta, but for what the tail adds to it
     shape: Tensor  # s = theta + x_t
-    rate: Tensor  # b = theta / mu + p
+    by_free: Tensor  # c = theta_0 / mu
+    prior: Tensor  # a = theta / mu
+    rate: Tensor  # b = a + p
     ratio: Tensor  # r
-    by_mu: Tensor  # derivative of log m by log mu
-    by_shape: Tensor  # of log s by the second output
-    by_rate: Tensor  # of log b by the second output
 
 
 def _posterior(outputs: Sequence[Tensor], entries: Entries) -> _Posterior:
     mu = (outputs[0] + entries.log_mean).exp_()
-    free = (outputs[1] + entries.log_dispersion).exp_()  # theta, but for what the tail adds to it
-    theta = torch.addcmul(free, mu, entries.tail)
-    shape = theta + entries.xt
-    by_mu = theta.div_(mu)
-    rate = by_mu + entries.p
-    by_rate = free / mu.mul_(rate)
-    return _Posterior(shape, rate, entries.log_lost.exp() / rate, by_mu.div_(rate), free.div_(shape), by_rate)
+    free = (outputs[1] + entries.log_dispersion).exp_()
+    by_free = free / mu
+    shape = torch.addcmul(free, mu, entries.tail, out=mu).add_(entries.xt)
+    prior = by_free + entries.tail
+    rate = prior + entries.p
+    return _Posterior(free, shape, by_free, prior, rate, entries.log_lost.exp() / rate)
 
 
 def _without_counts(outputs: Sequence[Tensor], entries: Entries, slopes: Sequence[Tensor] | None) -> Tensor:
     """The sum if no count were to come, ``m + s log(1 + r)`` of each entry, and its derivatives into ``slopes``."""
     law, weight = _posterior(outputs, entries), entries.weight
-    mean, log1p_r = law.shape * law.ratio, torch.log1p(law.ratio)
-    total = torch.addcmul(mean, law.shape, log1p_r).mul_(weight).sum()
+    shape, log1p_r = law.shape.mul_(weight), torch.log1p(law.ratio)
+    by_mean = shape * law.ratio
+    total = by_mean.sum() + torch.dot(shape.view(-1), log1p_r.view(-1))
     if slopes is not None:
-        # By log m of Eq. 6, and by log s of the likelihood, whose mean stands still.
-        by_mean = mean.mul_(weight)
-        by_law = log1p_r.sub_(law.ratio / (law.ratio + 1)).mul_(law.shape).mul_(weight)
-        _to_outputs(by_mean, by_law, law, slopes)
+        # By log m of Eq. 6, and by log s of the likelihood, whose mean stands still: s r and s (log(1 + r) - r / (1 + r)).
+        # What both add to the second output through s is theta_0 times (log(1 + r) - r / (1 + r) + r).
+        by_rate = by_mean.div_(law.rate)
+        torch.mul(by_rate, law.prior, out=slopes[0])
+        share = torch.div(law.ratio, torch.add(law.ratio, 1, out=shape), out=shape)
+        through_shape = log1p_r.add_(law.ratio).sub_(share).mul_(law.free.mul_(weight))
+        torch.addcmul(through_shape, by_rate, law.by_free, value=-1, out=slopes[1])
     return total
 
 
@@ -152,14 +159,11 @@ def _of_counts(outputs: Sequence[Tensor], entries: Entries) -> tuple[Tensor, tup
     """What counts add to the sum, and to the derivatives of each entry by the outputs."""
     law, y, weight = _posterior(outputs, entries), entries.y, entries.weight
     log_gamma, slope = gamma_ratio(law.shape, y)
-    logs = torch.xlogy(y, law.shape * law.ratio) + torch.xlogy(y, law.ratio) - y * torch.log1p(law.ratio)
-    by_law = (y / (law.ratio + 1) - law.shape * slope).mul_(weight)
-    slopes = torch.empty_like(y), torch.empty_like(y)
-    _to_outputs(-y * weight, by_law, law, slopes)
-    return -((logs + log_gamma) * weight).sum(), slopes
-
-
-def _to_outputs(by_mean: Tensor, by_law: Tensor, law: _Posterior, slopes: Sequence[Tensor]) -> None:
-    """From derivatives by log m and by log s to those by the outputs."""
-    torch.mul(by_mean, law.by_mu, out=slopes[0])
-    torch.mul(by_law.add_(by_mean), law.by_shape, out=slopes[1]).addcmul_(by_mean, law.by_rate, value=-1)
+    logs = torch.xlogy(y, law.shape * law.ratio).add_(torch.xlogy(y, law.ratio)).sub_(y * torch.log1p(law.ratio))
+    total = torch.dot(logs.add_(log_gamma).view(-1), weight.reshape(-1))
+    # As above: by log m, and by log s of the likelihood.
+    by_mean = y * weight
+    by_law = (y / (law.ratio + 1)).sub_(slope.mul_(law.shape)).mul_(weight)
+    through_shape = by_law.sub_(by_mean).mul_(law.free).div_(law.shape)
+    by_rate = by_mean.div_(law.rate)
+    return -total, (-by_rate * law.prior, through_shape.addcmul_(by_rate, law.by_free))

@@ -17,6 +17,7 @@ def test_options_are_passed_on(monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(speed, "run_speed", run)
     command = ["benchmark", "speed", "--genes", "50", "--methods", "scvi", "--repeats", "2", "--output", str(tmp_path)]
-    assert main(command) == 0
+    assert main([*command, "--dataset", "cells.h5ad"]) == 0
+    assert given["dataset"] == "cells.h5ad" and "max_epochs" not in given
     assert (given["n_genes"], given["methods"], given["repeats"], given["output"]) == (50, ["scvi"], 2, str(tmp_path))
     assert "one_draw" in capsys.readouterr().out
