@@ -84,30 +84,16 @@ def test_depths_of_unseen_groups_have_the_right_sum():
     assert np.corrcoef(predicted, true[:, 1])[0, 1] > 0.4
 
 
-def test_cells_that_are_deeper_than_a_normal_law_has_them_are_not_forgotten():
-    """One cell in fifty has ten times as many proteins: half the variance of the logs is not what they add to the mean."""
-    rng = np.random.default_rng(2)
-    logs = rng.multivariate_normal(CENTRE, COVARIANCE / 10, 5000)
-    logs[:100, 1] += np.log(10)
-    expected = torch.full((5000, 2), 1e4)
-    found = torch.from_numpy(np.exp(logs)) * expected
-    depth = GroupDepth(torch.tensor([0, 1]))
-    depth.fit(found, expected)
-    assert depth.tail[0] == pytest.approx(1, abs=0.2) and depth.tail[1] > 1.3
-    expected[:, 1] = 0
-    predicted = depth((found * (expected > 0)).float(), expected)[:, 1].exp()
-    assert float(predicted.mean() / (found[:, 1].mean() / 1e4)) == pytest.approx(1, abs=1e-3)
-
-
 def test_law_is_saved_and_groups_are_not(depth):
-    assert set(depth.state_dict()) == {"centre", "covariance", "tail", "log_dispersion"}
+    assert set(depth.state_dict()) == {"centre", "covariance", "log_level", "log_dispersion"}
 
 
-def test_only_groups_of_which_nothing_is_seen_are_made_less_sure_of(depth):
+def test_only_groups_of_which_nothing_is_seen_are_corrected(depth):
     depth.log_dispersion.copy_(torch.tensor([-0.5, -1.0]))
+    depth.log_level.copy_(torch.tensor([0.25, 0.5]))
     observed = torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]])
-    assert depth.log_dispersion_of(observed).tolist() == [
-        [0, 0, -1, -1, -1],
-        [-0.5, -0.5, 0, 0, 0],
-        [-0.5, -0.5, -1, -1, -1],
-    ]
+    level, dispersion = depth.corrections(observed)
+    assert dispersion.tolist() == [[0, 0, -1, -1, -1], [-0.5, -0.5, 0, 0, 0], [-0.5, -0.5, -1, -1, -1]]
+    torch.testing.assert_close(level[:, [0, 4]], -dispersion[:, [0, 4]] / 2)
+    depth.forget_corrections()
+    assert not torch.stack(depth.corrections(observed)).any()
