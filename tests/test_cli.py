@@ -128,7 +128,10 @@ class TestFiles:
         mudata.MuData(parts).write(tmp_path / "data.h5mu")
         data, model, output = (str(tmp_path / name) for name in ("data.h5mu", "model", "out.h5mu"))
         assert main(["train", data, model, *SMALL]) == 2
-        assert "say which hold counts, as in --modalities layer=rna or, for several, layer=rna,prot." in capsys.readouterr().err
+        assert (
+            "say which hold counts, as in --modalities layer=rna or, for several, layer=rna,prot."
+            in capsys.readouterr().err
+        )
         assert main(["train", data, model, "--modalities", "layer=rna,prot", *SMALL]) == 0
         assert main(["impute", data, model, output, "--accelerator", "cpu"]) == 0
         assert "imputed_prot" in io.read(output).obsm and "imputed" in io.read(output).mod["rna"].layers

@@ -228,7 +228,9 @@ class TestCalibration:
         x = cells["x0"].clone()
         x[:, 8:] = 0
         status = torch.tensor([OBSERVED] * 8 + [NOISED] * 4).expand(400, -1).float()
-        law = module.denoise_with(cells["categories"], cells["continuous"])(x, status, torch.ones(400), torch.zeros(400) > 0)
+        law = module.denoise_with(cells["categories"], cells["continuous"])(
+            x, status, torch.ones(400), torch.zeros(400) > 0
+        )
         ratio = law.mean.detach()[:300, 8:].sum() / cells["x0"][:300, 8:].sum()
         assert float(ratio) == pytest.approx(1, abs=1e-5)
 

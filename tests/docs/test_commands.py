@@ -95,9 +95,7 @@ def process(name):
     """Names of the inputs, texts of the outputs and the script of a process of the Nextflow workflow."""
     text = (WORKFLOWS / "main.nf").read_text(encoding="utf-8")
     body = re.search(rf"^process {name} \{{\n(.*?)^\}}", text, re.DOTALL | re.MULTILINE)[1]
-    inputs, outputs, script = re.search(
-        r'input:\n(.*?)output:\n(.*?)script:\s*"""(.*?)"""', body, re.DOTALL
-    ).groups()
+    inputs, outputs, script = re.search(r'input:\n(.*?)output:\n(.*?)script:\s*"""(.*?)"""', body, re.DOTALL).groups()
     return re.findall(r"path (\w+)", inputs), re.findall(r'path "([^"]+)"', outputs), script
 
 

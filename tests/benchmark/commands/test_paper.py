@@ -70,7 +70,17 @@ def test_a_dry_run_needs_no_data(capsys):
 
 
 def test_a_dry_run_checks_what_it_is_given(heart_file, tmp_path, capsys):
-    command = ["benchmark", "paper", "heart_mcar", "--scale", "0.01", "--rows", "MAGIC", "scGPT (pretrained)", "--dry-run"]
+    command = [
+        "benchmark",
+        "paper",
+        "heart_mcar",
+        "--scale",
+        "0.01",
+        "--rows",
+        "MAGIC",
+        "scGPT (pretrained)",
+        "--dry-run",
+    ]
     columns = ["--column", "age=age_group", "--column", "batch="]
     assert main([*command, "--data", str(heart_file), *columns]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -57,7 +57,11 @@ def _make_table(arguments: argparse.Namespace) -> Outcome:
         asked = {name: getattr(arguments, name) for name in ("gene_column", "rows", "weights")}
         checked = recipe.check(arguments.data, columns=columns, **asked)
         estimates = recipe.estimates(scale=arguments.scale, rows=arguments.rows, tune=arguments.tune)
-        values = {"command": "benchmark paper", "estimates": estimates.reset_index().to_dict("records"), "found": checked}
+        values = {
+            "command": "benchmark paper",
+            "estimates": estimates.reset_index().to_dict("records"),
+            "found": checked,
+        }
         found = [f"{what}: {text}" for what, text in checked.items()]
         return Outcome("\n".join([*found, estimates.round(2).to_string(na_rep="-")]), values)
     if arguments.data is None:

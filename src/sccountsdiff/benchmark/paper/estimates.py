@@ -155,7 +155,9 @@ def estimates(
         method, asked = row.method(budget), work(row)
         network, training = untrained(method, cells), training_of(method, budget.n_training)
         of_cell, n_draws = operations(method, cells), asked.n_draws if method.draws else 1
-        line = dict.fromkeys(("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours"), np.nan)
+        line = dict.fromkeys(
+            ("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours"), np.nan
+        )
         if isinstance(method, ForestDiffusion):
             line["fit_hours"] = method.expected_hours(n_given, n_genes) / max(torch.get_num_threads(), 1)
         elif network is not None and of_cell is not None and training is not None:

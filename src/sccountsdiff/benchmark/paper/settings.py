@@ -159,8 +159,7 @@ PUBLISHED: dict[str, Published] = {
         ("10,000 steps", "128", "0.001"),
         _COUNTS_AND_MASK,
         "whole epochs, so more steps; noise and hints are drawn for each network by itself, which changes no mean; fitted to "
-        "training cells with entries hidden at random, not to the test cells; "
-        + _LOG.format("counts"),
+        "training cells with entries hidden at random, not to the test cells; " + _LOG.format("counts"),
     ),
     "HI-VAE (Poisson)": Published(
         _hivae(1),
