@@ -123,6 +123,24 @@ class TestFiles:
         assert isinstance(module.denoiser.backbone, Transformer) and isinstance(module.schedule, Fisher)
         assert isinstance(module.denoiser.head, Softplus) and not module.observed_training
 
+    def test_several_modalities_in_one_model(self, adata, tmp_path, capsys):
+        parts = {"rna": adata[:, 10:].copy(), "prot": adata[20:, :10].copy()}
+        mudata.MuData(parts).write(tmp_path / "data.h5mu")
+        data, model, output = (str(tmp_path / name) for name in ("data.h5mu", "model", "out.h5mu"))
+        assert main(["train", data, model, *SMALL]) == 2
+        assert (
+            "say which hold counts, as in --modalities layer=rna or, for several, layer=rna,prot."
+            in capsys.readouterr().err
+        )
+        assert main(["train", data, model, "--modalities", "layer=rna,prot", *SMALL]) == 0
+        assert main(["impute", data, model, output, "--accelerator", "cpu"]) == 0
+        assert "imputed_prot" in io.read(output).obsm and "imputed" in io.read(output).mod["rna"].layers
+        assert main(["denoise", output, model, output, "--overwrite", "--accelerator", "cpu"]) == 0
+        assert main(["normalize", output, model, output, "--overwrite", "--accelerator", "cpu"]) == 0
+        written = io.read(output)
+        assert {"imputed", "denoised", "normalized"} <= set(written.mod["prot"].layers)
+        assert written.obsm["normalized_prot"].shape == (adata.n_obs, 10)
+
     def test_mudata(self, files, adata, tmp_path):
         mudata.MuData({"rna": adata}).write(tmp_path / "data.h5mu")
         data, model, output = (str(tmp_path / name) for name in ("data.h5mu", "model", "out.h5mu"))

@@ -214,10 +214,31 @@ class TestCalibration:
         module.calibrate(**cells)
         assert module.denoiser.group_depth.log_dispersion.tolist() == [0, 0]  # nothing to learn from
 
+    def test_what_is_predicted_of_a_group_that_is_not_seen_adds_up(self):
+        """The untrained network has half of the means of the second group; cells that lack it have no say."""
+        cells = self.cells(1.0, n=400)
+        module = make(gene_groups=self.GROUPS)
+        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
+        module.denoiser.fit(cells["x0"], cells["missing"])
+        module.denoiser.gene_means[8:] /= 2
+        cells["missing"][300:, 8:] = True
+        cells["x0"][300:, 8:] = 0
+        module.level(**cells)
+        assert float(module.denoiser.group_depth.log_level[1]) == pytest.approx(np.log(2), abs=0.1)
+        x = cells["x0"].clone()
+        x[:, 8:] = 0
+        status = torch.tensor([OBSERVED] * 8 + [NOISED] * 4).expand(400, -1).float()
+        law = module.denoise_with(cells["categories"], cells["continuous"])(
+            x, status, torch.ones(400), torch.zeros(400) > 0
+        )
+        ratio = law.mean.detach()[:300, 8:].sum() / cells["x0"][:300, 8:].sum()
+        assert float(ratio) == pytest.approx(1, abs=1e-5)
+
     def test_nothing_is_done_without_groups(self):
         module = make()
         before = {key: value.clone() for key, value in module.state_dict().items()}
         module.calibrate(**self.cells(1.0, n=10))
+        module.level(**self.cells(1.0, n=10))
         assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
 

@@ -40,7 +40,7 @@ def _pair(ours: str, paper: str) -> str:
 
 
 def scores() -> str | None:
-    """Scores of the models that were trained to convergence, of one draw and of the mean of five, averaged over seeds."""
+    """Scores of the models that were trained to convergence, of one draw and of the mean of five: means over seeds."""
     path = RESULTS / "paper_model.csv"
     if not path.exists():
         return None
@@ -50,11 +50,16 @@ def scores() -> str | None:
         "|---" * (len(METRICS) + 5) + "|",
     ]
     for (genes, model, n), rows in table.groupby(["genes", "model", "n_samples"], sort=False):
-        values = rows.groupby("metric")["value"].mean()
-        cells = [f"{values[metric]:.3f}" for metric in METRICS]
+        values = rows.groupby("metric")["value"].agg(["mean", "sem"])
+        cells = [_with_error(*values.loc[metric]) for metric in METRICS]
         about = f"| {genes} | {model} | {n} | {rows['seed'].nunique()} | {rows['n_parameters'].iloc[0]:,} | "
         lines.append(about + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def _with_error(mean: float, error: float) -> str:
+    """A mean over seeds with its standard error, if there are several."""
+    return f"{mean:.3f}" if pd.isna(error) else f"{mean:.3f} ± {error:.2g}"
 
 
 def save_figure(path: Path) -> None:

@@ -634,6 +634,39 @@ def mmd_is_that_of_numpy() -> bool:
     return bool((values[["mmd, single", "mmd, double"]] - values["mmd, plain numpy"]).abs().max() < 1e-6)
 
 
+def _of_blocks(metric: str, block: str) -> pd.Series:
+    """Values of CountsDiff by seed where a modality is missing as a whole."""
+    return select("blocks", block=block, method="countsdiff", metric=metric)["value"]
+
+
+@value
+def error_of_one_seed(block: str) -> str:
+    """Standard error of a ratio of sums of one seed, by resampling its cells: the mean over seeds."""
+    return f"{_of_blocks('ratio_of_sums_se', block).mean():.0%}".replace("%", " %")
+
+
+@claim
+def modalities_add_up() -> bool:
+    """The mean over seeds lies between 0.95 and 1.05, of proteins and of peaks."""
+    means = [_of_blocks("ratio_of_sums", block).mean() for block in ("proteins", "peaks")]
+    return all(0.95 <= mean <= 1.05 for mean in means)
+
+
+@claim
+def intervals_of_modalities_hold_what_they_say() -> bool:
+    """Between 87 and 93 % of the counts are in 90 % intervals, in the mean over seeds."""
+    means = [_of_blocks("coverage_90", block).mean() for block in ("proteins", "peaks")]
+    return all(0.87 <= mean <= 0.93 for mean in means)
+
+
+@claim
+def modalities_are_predicted_best() -> bool:
+    """CountsDiff has the lowest RMSE with every seed."""
+    rows = read("blocks").query("block in ['proteins', 'peaks'] and metric == 'rmse'")
+    rows = rows.pivot_table(index=["block", "seed"], columns="method", values="value").dropna()
+    return bool((rows.idxmin(axis=1) == "countsdiff").all())
+
+
 def _paper_model(metric: str, n_samples: int = 1) -> pd.Series:
     """Mean over seeds of each model that was trained to convergence on a small problem."""
     rows = select("paper_model", genes="common", metric=metric, n_samples=n_samples)

@@ -149,16 +149,17 @@ def blocks(folder: Path = RESULTS) -> str | None:
     path = folder / "blocks.csv"
     if not path.exists():
         return None
-    table = pd.read_csv(path)
-    means = table.pivot_table(index=["block", "method"], columns="metric", values="value", sort=False)
-    seeds = table.groupby(["block", "method"])["seed"].nunique()
+    by_method = pd.read_csv(path).groupby(["block", "method", "metric"], sort=False)["value"]
+    means, errors = by_method.mean(), by_method.sem()
+    seeds = by_method.size()
     columns = ["rmse", "ratio_of_sums", "spearman_per_gene", "coverage_90"]
     lines = ["| missing | method | RMSE | ratio of sums | Spearman | in 90 % interval |", "|---" * 6 + "|"]
-    for (block, method), row in means.iterrows():
-        cells = ["" if pd.isna(row[name]) else f"{row[name]:.3g}" for name in columns]
-        if not pd.isna(error := row.get("ratio_of_sums_se")):  # of one seed; that of the mean is smaller
-            cells[1] += f" ± {error / seeds[block, method] ** 0.5:.2g}"
-        lines.append(f"| {block} ({seeds[block, method]} seeds) | {method} | " + " | ".join(cells) + " |")
+    for block, method in means.index.droplevel("metric").unique():
+        keys = [(block, method, metric) for metric in columns]
+        cells = ["" if key not in means.index else f"{means[key]:.3g}" for key in keys]
+        if not pd.isna(error := errors.get(keys[1])):
+            cells[1] += f" ± {error:.2g}"
+        lines.append(f"| {block} ({seeds[keys[0]]} seeds) | {method} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 

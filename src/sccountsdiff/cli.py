@@ -270,7 +270,14 @@ def _train(arguments: argparse.Namespace) -> Outcome:
             setup["layer"] = "counts"
         CountsDiffImputer.setup_anndata(data, **setup)
     else:
-        CountsDiffImputer.setup_mudata(data, **setup)
+        if not (setup.get("modalities") or {}).get("layer"):
+            raise ValueError(
+                f"{arguments.data} has the modalities {', '.join(data.mod)}: say which hold counts, as in --modalities "
+                f"layer={next(iter(data.mod))} or, for several, layer={','.join(data.mod)}."
+            )
+        several = lambda name: name.split(",") if isinstance(name, str) and "," in name else name
+        names = {key: several(name) for key, name in setup["modalities"].items()}
+        CountsDiffImputer.setup_mudata(data, **setup | {"modalities": names})
     model = CountsDiffImputer(data, **_given(arguments, "network"))
     try:
         model.train(**_given(arguments, "training"), enable_progress_bar=not arguments.quiet)
@@ -388,26 +395,27 @@ def _add_layer(
     import numpy as np
 
     from sccountsdiff.compat import setup_args
-    from sccountsdiff.model.results import check_key, write_layers
+    from sccountsdiff.model.results import check_key, write_result
 
-    adata, setup = model._counts_adata(data), setup_args(model.registry_)
+    tables, setup = model._cells(data), setup_args(model.registry_)
     in_use = {"the counts": setup["layer"], "their mask": setup["mask_layer"]}
     check_key(arguments.key_added, [""], in_use)
     values = compute()
-    layer = np.full(adata.shape, np.nan, values.dtype)
-    layer[:, adata.var_names.get_indexer(list(genes))] = values
+    layer = np.full(tables.adata.shape, np.nan, values.dtype)
+    layer[:, tables.adata.var_names.get_indexer(list(genes))] = values
     note = {name: value for name, value in options.items() if value is not None}
     note |= {"command": arguments.command, "version": version("sccountsdiff")}
-    write_layers(adata, arguments.key_added, {arguments.key_added: layer}, note, keep=set(in_use.values()))
+    write_result(data, tables, arguments.key_added, {arguments.key_added: layer}, note, keep=in_use.values())
 
 
 def _write(arguments: argparse.Namespace, model: CountsDiffImputer, data: AnnData | MuData, started: float) -> Outcome:
-    adata = model._counts_adata(data)
-    key = getattr(arguments, "key_added", "imputed")
-    layers = list(adata.uns["sccountsdiff"][key]["layers"])
+    from sccountsdiff.model.results import written_layers
+
+    tables = model._cells(data)
+    layers = written_layers(data, tables, getattr(arguments, "key_added", "imputed"))
     io.write(data, arguments.output, overwrite=arguments.overwrite)
     values = {"command": arguments.command, "output": arguments.output, "layers": layers}
-    values |= {"cells": adata.n_obs, "genes": adata.n_vars, "seed": arguments.seed}
+    values |= {"cells": tables.adata.n_obs, "genes": tables.adata.n_vars, "seed": arguments.seed}
     return _finished(values, f"Wrote {arguments.output} with {', '.join(layers)}", started)
 
 

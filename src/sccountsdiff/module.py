@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -211,6 +211,24 @@ class CountsDiffModule(BaseModuleClass):
         return look
 
     @torch.no_grad()
+    def level(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
+        """Make what is predicted of a group of genes of which nothing is seen add up to its counts in these cells.
+
+        A network that was trained to the end has means without bias over all that it was shown, but not over each of the
+        ways in which genes were hidden.
+        """
+        depth = self.denoiser.group_depth
+        if depth is None:
+            return
+        depth.log_level.zero_()
+        denoise = self.denoise_with(categories, continuous)
+        for group, hidden, look in self._hidden_groups(x0, missing):
+            predicted = (denoise(*look).mean * hidden).sum(dtype=torch.float64)
+            found = (x0 * hidden).sum(dtype=torch.float64)
+            if predicted > 0 and found > 0:
+                depth.log_level[group] = torch.log(found / predicted)
+
+    @torch.no_grad()
     def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
         """Find how sure to be of a group of genes of which nothing is seen, from cells that the network was not trained on.
 
@@ -221,22 +239,24 @@ class CountsDiffModule(BaseModuleClass):
         if depth is None:
             return
         denoise = self.denoise_with(categories, continuous)
-        t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
         depth.log_dispersion.zero_()
-        for group, members in enumerate(self.group_members):
-            hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
-            status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
-            x = x0.masked_fill(members, 0)
-            if not bool(hidden.any()):
-                continue
+        for group, hidden, look in self._hidden_groups(x0, missing):
 
-            def loss_of(shift: float, group=group, hidden=hidden, status=status, x=x) -> float:
+            def loss_of(shift: float, group=group, hidden=hidden, look=look) -> float:
                 depth.log_dispersion[group] = shift
-                loss = self.denoiser.head.loss(x0, denoise(x, status, t, null))
-                return float((loss * hidden).sum(dtype=torch.float64))
+                return float((self.denoiser.head.loss(x0, denoise(*look)) * hidden).sum(dtype=torch.float64))
 
             best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
             depth.log_dispersion[group] = best
+
+    def _hidden_groups(self, x0: Tensor, missing: Tensor) -> Iterator[tuple[int, Tensor, tuple[Tensor, ...]]]:
+        """Each group that some cells have beside others: its number, its entries there, and what the network is shown."""
+        t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
+        for group, members in enumerate(self.group_members):
+            hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
+            if bool(hidden.any()):
+                status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
+                yield group, hidden, (x0.masked_fill(members, 0), status, t, null)
 
     # One training draw ----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -57,9 +58,9 @@ def test_a_command_of_a_workflow_is_understood(words):
     assert callable(read_command(words).run)
 
 
-@pytest.mark.slow
-def test_the_snakemake_workflow(tmp_path):
-    pytest.importorskip("snakemake", reason="needs snakemake")
+@pytest.fixture
+def samples(tmp_path):
+    """A folder with cells to train on and two samples; the command's own name finds this package."""
     cells = datasets.pbmc68k()[:90, :30].copy()
     io.write(cells[:60].copy(), tmp_path / "train.h5ad")
     (tmp_path / "samples").mkdir()
@@ -68,10 +69,56 @@ def test_the_snakemake_workflow(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sccountsdiff").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sccountsdiff "$@"\n')
     (tmp_path / "bin" / "sccountsdiff").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    return tmp_path
+
+
+def run(command, folder, samples):
+    environment = {**os.environ, "PATH": f"{samples / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+
+
+TRAIN_OPTIONS, IMPUTE_OPTIONS = "--max-epochs 1 --n-hidden 8", "--n-samples 1 --n-steps 2"
+
+
+@pytest.mark.slow
+def test_the_snakemake_workflow(samples):
+    pytest.importorskip("snakemake", reason="needs snakemake")
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(WORKFLOWS / "Snakefile"), "--cores", "1"]
-    options = ["train_options=--max-epochs 1 --n-hidden 8", "impute_options=--n-samples 1 --n-steps 2"]
-    subprocess.run([*command, "--config", *options], cwd=tmp_path, env=environment, check=True)
+    options = [f"train_options={TRAIN_OPTIONS}", f"impute_options={IMPUTE_OPTIONS}"]
+    run([*command, "--config", *options], samples, samples)
     for name in "ab":
-        layers = io.read(tmp_path / "results" / f"{name}.h5ad").layers
+        layers = io.read(samples / "results" / f"{name}.h5ad").layers
         assert {"imputed", "normalized"} <= set(layers)
+
+
+def process(name):
+    """Names of the inputs, texts of the outputs and the script of a process of the Nextflow workflow."""
+    text = (WORKFLOWS / "main.nf").read_text(encoding="utf-8")
+    body = re.search(rf"^process {name} \{{\n(.*?)^\}}", text, re.DOTALL | re.MULTILINE)[1]
+    inputs, outputs, script = re.search(r'input:\n(.*?)output:\n(.*?)script:\s*"""(.*?)"""', body, re.DOTALL).groups()
+    return re.findall(r"path (\w+)", inputs), re.findall(r'path "([^"]+)"', outputs), script
+
+
+@pytest.mark.slow
+def test_the_processes_of_the_nextflow_workflow(samples):
+    """Each runs as Nextflow would run it: in a folder of its own, its inputs linked into it, its outputs to be there after."""
+    params = {"params.train_options": TRAIN_OPTIONS, "params.impute_options": IMPUTE_OPTIONS}
+
+    def done(name, *given):
+        names, outputs, script = process(name)
+        folder = samples / f"work_{name}_{given[0].stem}"
+        folder.mkdir()
+        filled_in = dict(params)
+        for variable, path in zip(names, given, strict=True):
+            (folder / path.name).symlink_to(path)
+            filled_in |= {variable: path.name, f"{variable}.name": path.name, f"{variable}.baseName": path.stem}
+        fill = lambda text: re.sub(r"\$\{([\w.]+)\}", lambda found: filled_in[found[1]], text)
+        run(["bash", "-e", "-u", "-c", fill(script)], folder, samples)
+        return [folder / fill(output) for output in outputs]
+
+    model, summary = done("TRAIN", samples / "train.h5ad")
+    assert json.loads(summary.read_text(encoding="utf-8"))["command"] == "train"
+    for sample in sorted((samples / "samples").iterdir()):
+        (imputed,) = done("IMPUTE", sample, model)
+        (normalized,) = done("NORMALIZE", imputed, model)
+        assert {"imputed", "normalized"} <= set(io.read(normalized).layers)

@@ -255,7 +255,7 @@ class TestTiers:
         pd.DataFrame(rows, columns=["block", "seed", "method", "metric", "value"]).to_csv(
             tmp_path / "blocks.csv", index=False
         )
-        assert "| peaks (2 seeds) | knn_mean | 3 | 1 | 1 |  |" in tiers.blocks(tmp_path).splitlines()
+        assert "| peaks (2 seeds) | knn_mean | 3 | 1 ± 1 | 1 |  |" in tiers.blocks(tmp_path).splitlines()
 
     def test_embeddings_are_means_over_seeds(self, tmp_path):
         rows = [["kang", seed, "pca", "type_accuracy", 0.5 + seed / 4] for seed in (0, 1)]

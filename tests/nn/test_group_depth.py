@@ -85,14 +85,15 @@ def test_depths_of_unseen_groups_have_the_right_sum():
 
 
 def test_law_is_saved_and_groups_are_not(depth):
-    assert set(depth.state_dict()) == {"centre", "covariance", "log_dispersion"}
+    assert set(depth.state_dict()) == {"centre", "covariance", "log_level", "log_dispersion"}
 
 
-def test_only_groups_of_which_nothing_is_seen_are_made_less_sure_of(depth):
+def test_only_groups_of_which_nothing_is_seen_are_corrected(depth):
     depth.log_dispersion.copy_(torch.tensor([-0.5, -1.0]))
+    depth.log_level.copy_(torch.tensor([0.25, 0.5]))
     observed = torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]])
-    assert depth.log_dispersion_of(observed).tolist() == [
-        [0, 0, -1, -1, -1],
-        [-0.5, -0.5, 0, 0, 0],
-        [-0.5, -0.5, -1, -1, -1],
-    ]
+    level, dispersion = depth.corrections(observed)
+    assert dispersion.tolist() == [[0, 0, -1, -1, -1], [-0.5, -0.5, 0, 0, 0], [-0.5, -0.5, -1, -1, -1]]
+    torch.testing.assert_close(level[:, [0, 4]], -dispersion[:, [0, 4]] / 2)
+    depth.forget_corrections()
+    assert not torch.stack(depth.corrections(observed)).any()

@@ -238,11 +238,8 @@ class ImputeMixin(CountsDiffBase):
             made, draws = self._impute_in_memory(plan, order, n_draws=0 if return_mean else n_samples)
         if key is not None:
             named = {f"{key}{suffix}": matrix for suffix, matrix in made.items()}
-            if tables.joined is None:
-                results.write_layers(tables.adata, key, named, note, keep=set(in_use.values()))
-            else:
-                whole = self.adata if adata is None else adata
-                results.write_to_modalities(whole, tables.joined.parts, key, named, note, keep=in_use.values())
+            whole = self.adata if adata is None else adata
+            results.write_result(whole, tables, key, named, note, keep=in_use.values())
         return made[""] if return_mean else draws
 
     def _impute_in_memory(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from mudata import MuData
 from torch import Tensor
 
 from sccountsdiff.data.modalities import Part
+from sccountsdiff.data.source import CellTables
 from sccountsdiff.diffusion import Outcome, log_mean
 
 NOTES = "sccountsdiff"
@@ -229,6 +230,29 @@ def write_layers(
         if name in data.layers:
             del data.layers[name]
     data.uns[NOTES] = {**notes, key: note | {"layers": list(layers)}}
+
+
+def write_result(
+    data: AnnData | MuData,
+    tables: CellTables,
+    key: str,
+    layers: Mapping[str, np.ndarray | sp.csr_matrix],
+    note: dict,
+    keep: Iterable[str | Mapping[str, str | None] | None],
+) -> None:
+    """Write layers to where the counts of ``data`` are, which ``tables`` say: one table, or several modalities."""
+    if tables.joined is None:
+        write_layers(tables.adata, key, layers, note, keep=set(layers_in_use(keep)))
+    else:
+        write_to_modalities(cast("MuData", data), tables.joined.parts, key, layers, note, keep)
+
+
+def written_layers(data: AnnData | MuData, tables: CellTables, key: str) -> list[str]:
+    """Names of the layers that :func:`write_result` has written."""
+    if tables.joined is None:
+        return list(tables.adata.uns[NOTES][key]["layers"])
+    notes = [cast("MuData", data).mod[part.name].uns.get(NOTES, {}) for part in tables.joined.parts if len(part.cells)]
+    return next(list(note[key]["layers"]) for note in notes if key in note)
 
 
 def write_to_modalities(

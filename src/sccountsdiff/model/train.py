@@ -164,7 +164,7 @@ class TrainMixin(SetupMixin):
             callbacks.append(Checkpoints(path, of_training))
             trainer_kwargs["ckpt_path"] = None if saved is None else path
         if self.module.denoiser.group_depth is not None:
-            self.module.denoiser.group_depth.log_dispersion.zero_()  # of an earlier training, after which it was set
+            self.module.denoiser.group_depth.forget_corrections()
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         try:
             with quiet():
@@ -224,9 +224,13 @@ class TrainMixin(SetupMixin):
     def _finish(self, split: Sequence[np.ndarray]) -> None:
         """Note which cells were trained on, which processes that were spawned keep to themselves, and calibrate."""
         self.train_indices, self.validation_indices, self.test_indices = split
-        if len(split[1]) > 0 and self.module.group_members is not None:
-            self.module.eval()
-            self.module.calibrate(**self.module.read(self._source().read(self._some_of(split[1]))[1]))
+        if self.module.group_members is None:
+            return
+        self.module.eval()
+        # Levels are small numbers, of which validation cells alone say little; dispersions are large where cells were learnt by heart.
+        for rows, correct in ((np.concatenate(split[:2]), self.module.level), (split[1], self.module.calibrate)):
+            if len(rows) > 0:
+                correct(**self.module.read(self._source().read(self._some_of(np.sort(rows)))[1]))
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""

@@ -207,7 +207,8 @@ class CountsDenoiser(nn.Module):
         with full_precision:
             given = HeadInput(self.gene_means.log() + offset, xt, p * noised, log_lost, self.gene_max)
             if self.group_depth is not None:
-                given = replace(given, log_dispersion=self.group_depth.log_dispersion_of(observed))
+                level, dispersion = self.group_depth.corrections(observed)
+                given = replace(given, log_mean=given.log_mean + level, log_dispersion=dispersion)
         return outputs.to(x.dtype), given
 
     def _posterior(self, x: Tensor, observed: Tensor, offset: Tensor, context: CellContext) -> Tensor | None:

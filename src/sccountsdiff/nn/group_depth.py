@@ -15,8 +15,10 @@ class GroupDepth(nn.Module):
     Poisson counts. So a group of which much is seen has its own depth, one of which little is seen is pulled towards what
     the depths of the others say, and one of which nothing is seen has the depth that is expected of such a cell.
 
-    A network that has seen few cells is too sure of groups of which nothing is seen in a new one. By how much is measured on
-    validation cells: ``log_dispersion``, one number for each group, is added to log dispersions there.
+    A group of which nothing is seen is one of many things that a network learns, and what it predicts there does not quite
+    add up to the counts of its own training cells. ``log_level``, one number for each group, is added to log means there, so
+    that it does. A network that has seen few cells is also too sure of such groups. By how much is measured on validation
+    cells: ``log_dispersion`` is added to log dispersions there.
 
     Parameters
     ----------
@@ -40,6 +42,7 @@ class GroupDepth(nn.Module):
     members: Tensor
     centre: Tensor
     covariance: Tensor
+    log_level: Tensor
     log_dispersion: Tensor
 
     def __init__(self, gene_groups: Tensor):
@@ -50,6 +53,7 @@ class GroupDepth(nn.Module):
         self.register_buffer("members", members.float(), persistent=False)
         self.register_buffer("centre", torch.full((self.n_groups,), -0.5))  # the mean depth is 1
         self.register_buffer("covariance", torch.eye(self.n_groups))
+        self.register_buffer("log_level", torch.zeros(self.n_groups))
         self.register_buffer("log_dispersion", torch.zeros(self.n_groups))
 
     def sums(self, values: Tensor) -> Tensor:
@@ -60,9 +64,16 @@ class GroupDepth(nn.Module):
         """The value of each gene's group: (cells, groups) to (cells, genes)."""
         return values[:, self.genes]
 
-    def log_dispersion_of(self, observed: Tensor) -> Tensor:
-        """What is added to the log dispersion of each gene, from which genes are observed (both cells, genes)."""
-        return self.to_genes(self.log_dispersion * (self.sums(observed) == 0))
+    def corrections(self, observed: Tensor) -> tuple[Tensor, Tensor]:
+        """What is added to log mean and log dispersion of each gene, from which genes are observed (all cells, genes)."""
+        unseen = self.sums(observed) == 0
+        return self.to_genes(self.log_level * unseen), self.to_genes(self.log_dispersion * unseen)
+
+    @torch.no_grad()
+    def forget_corrections(self) -> None:
+        """Those of an earlier training: a network is trained without them."""
+        self.log_level.zero_()
+        self.log_dispersion.zero_()
 
     @torch.no_grad()
     def fit(self, found: Tensor, expected: Tensor) -> None:

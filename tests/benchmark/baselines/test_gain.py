@@ -1,10 +1,12 @@
 """GAIN: hints, the losses of both networks, the scale of the counts, what is learned."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import log_expit
 
+from sccountsdiff.benchmark.baselines.cells import Cells
 from sccountsdiff.benchmark.baselines.gain import GAIN, discriminator_loss, generator_loss
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 
@@ -160,3 +162,41 @@ def test_a_training_step_has_the_losses_of_the_authors_code(method, batch, monke
     of_d = -(m * (d + 1e-8).log() + (1 - m) * (1 - d + 1e-8).log()).mean()
     of_g = -((1 - m) * (d + 1e-8).log()).mean() + 100 * ((m * values - m * g) ** 2).mean() / m.mean()
     np.testing.assert_allclose(losses, [of_d.item(), of_g.item()], rtol=1e-4)
+
+
+def test_layers_are_those_of_the_authors_code(low_rank):
+    """By hand: three layers as wide as there are genes, of values and mask side by side; no sigmoid at the end of G."""
+    counts = low_rank.train.X
+    cells = Cells(counts, np.ones(counts.shape, dtype=bool), pd.DataFrame(index=range(len(counts))))
+    network = GAIN().untrained(cells).eval()
+    n_genes = low_rank.train.n_vars
+    x, m = np.random.default_rng(0).random((2, 5, n_genes)).astype(np.float32)
+    m = (m < 0.5).astype(np.float32)
+    for layers in (network.generator, network.discriminator):
+        weights = [layer.weight.detach().numpy() for layer in layers[::2]]
+        biases = [layer.bias.detach().numpy() for layer in layers[::2]]
+        assert [w.shape for w in weights] == [(n_genes, 2 * n_genes), (n_genes, n_genes), (n_genes, n_genes)]
+        spread = [w.std() / np.sqrt(2 / sum(w.shape)) for w in weights]
+        np.testing.assert_allclose(spread, 1, atol=0.1)
+        h = np.concatenate([x, m], axis=1)
+        for w, b in zip(weights[:-1], biases[:-1], strict=True):
+            h = np.maximum(h @ w.T + b, 0)
+        theirs = h @ weights[-1].T + biases[-1]
+        with torch.no_grad():
+            ours = layers(torch.from_numpy(np.concatenate([x, m], axis=1)))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_an_answer_is_made_as_in_the_authors_code(method, batch):
+    """Noise of at most 0.01 in place of what is missing, the guess clamped at 0 and brought back to counts."""
+    network, generator = method.network, torch.Generator().manual_seed(5)
+    sites = ~batch.observed
+    with torch.no_grad():
+        ours = method._fill(batch, sites, generator).numpy()
+        values = network.values(batch.counts, batch.observed)
+        noise = 0.01 * torch.rand(sites.shape, generator=torch.Generator().manual_seed(5))
+        m = batch.observed.float()
+        g = network.generator(torch.cat([m * values + (1 - m) * noise, m], dim=1))
+        theirs = network.values.decode(g, batch.counts, batch.observed).numpy()
+    assert noise.max() <= 0.01 and (ours >= 0).all()
+    np.testing.assert_allclose(ours[sites], theirs[sites], rtol=1e-6)

@@ -150,6 +150,26 @@ def test_loss_is_the_error_at_hidden_genes_at_the_depth_of_observed_ones(counts)
     torch.testing.assert_close(loss, network.values(x, ~hidden)[hidden].square().mean())
 
 
+def test_a_training_step_has_the_loss_of_the_authors_script(counts):
+    """Written there with counts per 10,000 of what is shown, 1 at least.
+
+    Ours are per what the shown genes are expected to add up to, with 10 counts added to both: a cell of which hardly
+    anything is shown has the depth of others.
+    """
+    network = SCGPT(n_hidden=8, n_tokens=None).untrained(as_cells(counts)).eval()
+    hidden = np.random.default_rng(4).random(counts.shape) < 0.4
+    predicted = np.random.default_rng(5).random(counts.shape).astype(np.float32)
+    # The tokens of a cell are all of its genes, those that are shown first: each gets the prediction of its gene.
+    network.transformer.forward = lambda genes, values, shown, label: torch.as_tensor(
+        np.take_along_axis(np.pad(predicted, ((0, 0), (1, 0))), genes.numpy(), axis=1)
+    )
+    network.hide = lambda batch: torch.as_tensor(hidden)
+    retained, per = (10 + np.where(hidden, 0, shown).sum(1, keepdims=True) for shown in (counts, counts.mean(0)))
+    target = np.log1p(per * counts / retained)
+    theirs = ((predicted - target)[hidden] ** 2).mean()
+    np.testing.assert_allclose(network.loss(as_batch(counts)).item(), theirs, rtol=1e-4)
+
+
 def test_the_label_does_what_the_authors_decoder_does_with_it(counts):
     """There the decoder's first layer reads the token and the label side by side; a sum of two products is the same."""
     network = SCGPT(n_hidden=8).untrained(as_cells(counts)).eval()

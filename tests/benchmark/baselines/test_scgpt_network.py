@@ -1,5 +1,6 @@
 """The transformer is that of the original, and reads its released checkpoints."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,6 +49,54 @@ def test_a_hidden_gene_is_predicted_as_in_the_original():
     token = layer.norm1(h[2] + mixed)
     token = layer.norm2(token + layer.linear2(layer.linear1(token).relu()))
     torch.testing.assert_close(network(genes, values, observed)[0, 2], network.decoder.fc(token)[0])
+
+
+def normalised(x, layer):
+    """Layer normalisation, in numpy."""
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * array(layer.weight) + array(layer.bias)
+
+
+def array(tensor):
+    return tensor.detach().numpy().astype(np.float64)
+
+
+def dense(x, layer):
+    return x @ array(layer.weight).T + array(layer.bias)
+
+
+def test_all_modules_are_those_of_the_original():
+    """Written in numpy from what the public modules compute: two layers of two heads, observed and hidden genes.
+
+    A gene's vector is normalised. A value goes through a rectified layer, another layer and a normalisation, and is added;
+    a hidden gene has the second flag instead. Observed genes attend to observed ones, and what they mix is projected; a
+    hidden one attends to those and to itself, and what it mixes is not. Both are normalised after each residual sum. The
+    decoder has two leaky layers.
+    """
+    torch.manual_seed(1)
+    n_heads, network = 2, SCGPTTransformer(7, 8, 2, 12, 2).eval()
+    genes, values = np.array([0, 3, 5, 1, 6]), np.array([0.0, 2.5, 0.3, 9.0, 9.0])
+    shown = np.array([True, True, True, False, False])
+    h = normalised(array(network.encoder.embedding.weight)[genes], network.encoder.enc_norm)
+    encoder = network.value_encoder
+    of_value = normalised(dense(np.maximum(dense(values[:, None], encoder.linear1), 0), encoder.linear2), encoder.norm)
+    h = h + np.where(shown[:, None], of_value, array(network.flag_encoder.weight)[1])
+    for layer in network.transformer_encoder["layers"]:
+        attention = layer.self_attn
+        qkv = h @ array(attention.in_proj_weight).T + array(attention.in_proj_bias)
+        q, k, v = qkv.reshape(5, 3, n_heads, 4).transpose(1, 2, 0, 3)
+        scores = np.where(shown | np.eye(5, dtype=bool), q @ k.transpose(0, 2, 1) / np.sqrt(4), -np.inf)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = (shares / shares.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(5, 8)
+        mixed = np.where(shown[:, None], dense(mixed, attention.out_proj), mixed)
+        h = normalised(h + mixed, layer.norm1)
+        h = normalised(h + dense(np.maximum(dense(h, layer.linear1), 0), layer.linear2), layer.norm2)
+    for number in (0, 2):
+        h = dense(h, network.decoder.fc[number])
+        h = np.where(h > 0, h, 0.01 * h)
+    theirs = dense(h, network.decoder.fc[4])[:, 0]
+    ours = network(*(torch.as_tensor(x)[None] for x in (genes, values.astype(np.float32), shown)))
+    np.testing.assert_allclose(ours.detach()[0], theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("names", ["fused", "standard", "wrapped"])

@@ -65,8 +65,31 @@ def test_a_dry_run_needs_no_data(capsys):
     command = ["benchmark", "paper", "heart_mcar", "--scale", "0.01", "--rows", "MAGIC", "GAIN"]
     assert main([*command, "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["fit_hours", "impute_hours", "memory_gb"] and [line[:5] for line in lines[1:]] == [
+    assert lines[0].split()[:2] == ["parameters", "mflop_per_cell"] and lines[0].split()[-1] == "memory_gb"
+    assert [line.split()[0] for line in lines[1:]] == ["MAGIC", "GAIN"]
+
+
+def test_a_dry_run_checks_what_it_is_given(heart_file, tmp_path, capsys):
+    command = [
+        "benchmark",
+        "paper",
+        "heart_mcar",
+        "--scale",
+        "0.01",
+        "--rows",
         "MAGIC",
-        "GAIN ",
+        "scGPT (pretrained)",
+        "--dry-run",
     ]
-    assert main(command) == 2 and "--data is needed" in capsys.readouterr().err
+    columns = ["--column", "age=age_group", "--column", "batch="]
+    assert main([*command, "--data", str(heart_file), *columns]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "data: 120 cells, 30 genes, covariates cell_type, gender, age"
+    assert lines[1] == "scGPT (pretrained): will fail: no weights are given"
+    for wrong, message in {
+        ("--data", "nowhere.h5ad"): "There is no file",
+        ("--data", str(heart_file)): "must have the columns",
+        ("--weights", str(tmp_path)): "is not a folder with a checkpoint",
+    }.items():
+        assert main([*command, *wrong]) == 2
+        assert message in capsys.readouterr().err

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sccountsdiff.benchmark.paper import HEART, ROWS, Budget
-from sccountsdiff.benchmark.paper.estimates import BYTES_PER_ENTRY, estimates, machine_speed, operations
+from sccountsdiff.benchmark.paper import HEART, RECIPES, ROWS, Budget
+from sccountsdiff.benchmark.paper.estimates import BYTES_PER_ENTRY, Work, estimates, machine_speed, operations
 from sccountsdiff.benchmark.paper.settings import stand_in
 
 BUDGET = Budget(HEART, 10_000)
@@ -28,8 +28,31 @@ def test_hours_are_steps_by_operations():
     steps = 50_000 // 16 * 16 * 512
     assert table.loc["Blackout", "fit_hours"] == pytest.approx(3 * of_cell * steps / 0.5e12 / 3600, rel=0.01)
     assert table.loc["Blackout", "impute_hours"] == pytest.approx(of_cell * 19 * 3 * 6 * 1000 / 0.5e12 / 3600)
-    assert table.loc["MAGIC"].isna().sum() == 2
+    assert table.loc["MAGIC"].isna().sum() == 6
+    assert table.loc["Blackout", "parameters"] > 1e5 and table.loc["Blackout", "trainings"] == 1
     assert table.loc["MAGIC", "memory_gb"] * 2**30 == pytest.approx(9000 * 60 * BYTES_PER_ENTRY + 8 * 60 * 1000)
+
+
+def test_the_choice_on_validation_cells_and_guidance_are_counted():
+    """A second training, a draw in each of seven settings; two of guidance take two passes a step."""
+    with_choice, without = (
+        estimates([ROW["CountsDiff"]], BUDGET, 20, 1e12, lambda row, tune=tune: Work.of_row(row, tune)).iloc[0]
+        for tune in (True, False)
+    )
+    assert with_choice["fit_hours"] == 2 * without["fit_hours"]
+    assert without["passes"] == 6 * 19 * 3
+    assert with_choice["passes"] == 3 * (6 * 19 + 19 + 10 + 38 + 2 * 19 + 2 * 2 * 19)
+
+
+def test_sweeps_are_trained_for_each_schedule_and_draw_in_each_setting():
+    attrition, guidance, steps = (
+        RECIPES[name].estimates(scale=0.001, speed=1e12).iloc[0]
+        for name in ("fetus_attrition", "fetus_guidance", "fetus_steps")
+    )
+    assert (attrition["trainings"], guidance["trainings"], steps["trainings"]) == (3, 3, 1)
+    assert attrition["passes"] == 3 * 5 * 19 * 3
+    assert guidance["passes"] == 3 * (2 + 2 * 5) * 19 * 3  # only 0 and 1 take one pass a step
+    assert steps["passes"] == 3 * (30 + 20 + 15 + 10 + 7 + 5 + 3 + 2 + 1)
 
 
 def test_this_machine_computes():

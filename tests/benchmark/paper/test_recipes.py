@@ -127,9 +127,14 @@ def test_forest_diffusion_takes_its_time_if_asked(calls, fetus_file):
     assert [call["methods"][0].allow_slow for call in calls] == [False, True]
 
 
+HOURS = ["fit_hours", "impute_hours"]
+
+
 def test_estimates_grow_with_the_scale():
     half, full = (paper.heart_mcar.estimates(scale=scale, rows=["ReMDM", "GAIN"], speed=1e12) for scale in (0.5, 1))
-    assert (full.loc["ReMDM"] > 2 * half.loc["ReMDM"]).all() and full["memory_gb"].gt(3 * half["memory_gb"]).all()
+    assert (full.loc["ReMDM", HOURS] > 2 * half.loc["ReMDM", HOURS]).all() and full["memory_gb"].gt(
+        3 * half["memory_gb"]
+    ).all()
     faster = paper.heart_mcar.estimates(rows=["ReMDM"], speed=2e12)
     assert faster.loc["ReMDM", "fit_hours"] == pytest.approx(full.loc["ReMDM", "fit_hours"] / 2, rel=0.02)
     with pytest.raises(ValueError, match="scale"):

@@ -113,7 +113,10 @@ class GAIN(TorchBaseline):
     between none and all that is drawn anew in every step. Counts are divided by the depth of the cell, known from its observed
     entries, and logs are taken before genes are scaled to the range from 0 to 1, so that cells of all depths and
     genes of all levels matter; all of this is undone, and no answer exceeds the highest training count at the depth of the
-    cell. Guesses start at the mean of each gene. Training stops when the error at hidden entries of held-out cells no longer
+    cell. Guesses start at the mean of each gene, and weights are those of the paper's code, smaller than the original's by
+    the square root of 1.5 in the first and of 2 in the other layers. The two networks draw noise, hints and hidden entries each for
+    itself, where the original uses the same for both: the gradients have the same mean. Nothing is rounded, where the
+    original rounds variables with fewer than 20 values. Training stops when the error at hidden entries of held-out cells no longer
     falls. The original makes 10,000 steps of 128 cells, for which ``patience=None`` and
     ``max_epochs=10_000 * 128 // n_cells`` stand.
 

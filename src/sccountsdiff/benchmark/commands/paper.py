@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("table", choices=TABLES, metavar="TABLE", help=f"one of {', '.join(TABLES)}")
     add("--data", metavar="FILE", help="the atlas, an .h5ad file")
-    add("--dry-run", action="store_true", help="say how long each row would take and how much memory, and stop")
+    add("--dry-run", action="store_true", help="check data, weights and packages, say what each row would take, stop")
     add("--scale", type=float, default=1.0, help="share of cells, genes and training steps (default: 1, all)")
     add("--rows", nargs="+", metavar="ROW", help="rows to make, as in the paper (default: all)")
     no_tuning = "leave the settings of ReMDM and CountsDiff as they are (default: choose them on validation cells)"
@@ -53,9 +53,17 @@ def _make_table(arguments: argparse.Namespace) -> Outcome:
     from sccountsdiff.benchmark.paper.recipes import RECIPES
 
     if arguments.dry_run:
-        estimates = RECIPES[arguments.table].estimates(scale=arguments.scale, rows=arguments.rows)
-        values = {"command": "benchmark paper", "estimates": estimates.reset_index().to_dict("records")}
-        return Outcome(estimates.round(2).to_string(), values)
+        recipe = RECIPES[arguments.table]
+        asked = {name: getattr(arguments, name) for name in ("gene_column", "rows", "weights")}
+        checked = recipe.check(arguments.data, columns=columns, **asked)
+        estimates = recipe.estimates(scale=arguments.scale, rows=arguments.rows, tune=arguments.tune)
+        values = {
+            "command": "benchmark paper",
+            "estimates": estimates.reset_index().to_dict("records"),
+            "found": checked,
+        }
+        found = [f"{what}: {text}" for what, text in checked.items()]
+        return Outcome("\n".join([*found, estimates.round(2).to_string(na_rep="-")]), values)
     if arguments.data is None:
         raise ValueError("--data is needed: the file of the atlas.")
     output = Path(arguments.output or arguments.table)

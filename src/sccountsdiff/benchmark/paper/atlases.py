@@ -116,24 +116,14 @@ class Atlas:
         ...
         ValueError: share must be above 0 and at most 1, found 2.
         """
-        path = Path(path)
         if not 0 < share <= 1:
             raise ValueError(f"share must be above 0 and at most 1, found {share}.")
-        if path.suffix != ".h5ad":
-            raise ValueError(f"The {self.name} atlas must be an .h5ad file, found {str(path)!r}.")
-        if not path.is_file():
-            raise FileNotFoundError(f"There is no file {str(path)!r}; get the {self.name} atlas from {self.address}.")
+        path = self._path(path)
         with h5py.File(path) as file:
-            obs = self._covariates(read_elem(file["obs"]), columns or {})
-            counts, var = self._find_counts(file)
-            var = read_elem(var)
-            if gene_column is not None:
-                if gene_column not in var:
-                    raise KeyError(f"gene_column={gene_column!r} is not a column of var; found {list(var.columns)}.")
-                var = var.set_index(var[gene_column].astype(str))
+            obs, counts, genes_of_file = self._parts(file, columns, gene_column)
             n_cells = max(round(share * len(obs)), min(FEWEST_CELLS, len(obs)))
             rows = np.sort(np.random.default_rng(0).permutation(len(obs))[:n_cells])
-            names = make_index_unique(var.index.astype(str))
+            names = make_index_unique(genes_of_file)
             if n_genes is None:
                 values = sparse.csr_matrix(counts[:] if n_cells == len(obs) else counts[rows], dtype=np.float32)
             else:
@@ -144,6 +134,48 @@ class Atlas:
                 names = names[genes]
         adata = AnnData(values, obs=obs.iloc[rows], var=pd.DataFrame(index=names))
         return Dataset(self.name, adata, covariates=tuple(obs.columns), label=self.covariates[0])
+
+    def describe(
+        self, path: str | Path, *, columns: Mapping[str, str | None] | None = None, gene_column: str | None = None
+    ) -> str:
+        """Check that the file can be read by :meth:`load`, and say what is in it; counts are looked at and not read.
+
+        Parameters
+        ----------
+        path, columns, gene_column
+            As in :meth:`load`.
+
+        Examples
+        --------
+        >>> HEART.describe("heart.csv")
+        Traceback (most recent call last):
+        ...
+        ValueError: The heart atlas must be an .h5ad file, found 'heart.csv'.
+        """
+        with h5py.File(self._path(path)) as file:
+            obs, _, genes = self._parts(file, columns, gene_column)
+        return f"{len(obs):,} cells, {len(genes):,} genes, covariates {', '.join(obs.columns)}"
+
+    def _path(self, path: str | Path) -> Path:
+        path = Path(path)
+        if path.suffix != ".h5ad":
+            raise ValueError(f"The {self.name} atlas must be an .h5ad file, found {str(path)!r}.")
+        if not path.is_file():
+            raise FileNotFoundError(f"There is no file {str(path)!r}; get the {self.name} atlas from {self.address}.")
+        return path
+
+    def _parts(
+        self, file: h5py.File, columns: Mapping[str, str | None] | None, gene_column: str | None
+    ) -> tuple[pd.DataFrame, Any, pd.Index]:
+        """Covariates, counts that are not yet read, and names of genes."""
+        obs = self._covariates(read_elem(file["obs"]), columns or {})
+        counts, genes = self._find_counts(file)
+        var = read_elem(genes)
+        if gene_column is None:
+            return obs, counts, var.index.astype(str)
+        if gene_column not in var:
+            raise KeyError(f"gene_column={gene_column!r} is not a column of var; found {list(var.columns)}.")
+        return obs, counts, pd.Index(var[gene_column].astype(str))
 
     def _covariates(self, obs: pd.DataFrame, columns: Mapping[str, str | None]) -> pd.DataFrame:
         """The paper's covariates under the paper's names, as text."""

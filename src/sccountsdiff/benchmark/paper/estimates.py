@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +21,7 @@ from sccountsdiff.benchmark.baselines.forest_diffusion import ForestDiffusion
 from sccountsdiff.benchmark.baselines.torch_training import Batch
 from sccountsdiff.benchmark.metrics.inputs import best_device
 from sccountsdiff.benchmark.paper.rows import Budget, Row
-from sccountsdiff.benchmark.paper.settings import stand_in, training_of, untrained
+from sccountsdiff.benchmark.paper.settings import n_parameters, stand_in, training_of, untrained
 
 EFFICIENCY = 0.5
 """Share of the speed of large matrix products that a network is taken to reach."""
@@ -28,6 +31,47 @@ BYTES_PER_ENTRY = 14
 
 N_DRAWS = 6
 """Draws of each test cell: one answer of a single draw, and one of five."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a table asks of the method of a row.
+
+    Attributes
+    ----------
+    n_trainings
+        How often it is trained.
+    settings
+        Settings of sampling that it is asked in, beside its own.
+    n_draws
+        Draws of each cell in its own settings, which may be none.
+
+    Examples
+    --------
+    >>> Work.of_row(Row("CountsDiff", "countsdiff_paper", grid=({}, {"guidance": 2.0})), tune=True).n_trainings
+    2
+    """
+
+    n_trainings: int = 1
+    settings: tuple[dict[str, Any], ...] = ()
+    n_draws: int = N_DRAWS
+
+    @classmethod
+    def of_row(cls, row: Row, tune: bool) -> Work:
+        """A row of a comparison; one that is tuned is trained once more, and asked once in each setting."""
+        return cls(2, row.grid) if tune and row.grid else cls()
+
+    def passes(self, method: Baseline) -> float:
+        """Passes of the network over each cell that is imputed."""
+        draws = [(method, self.n_draws if method.draws else 1)] if self.n_draws else []
+        draws += [(replace(method, **changes), 1) for changes in self.settings]
+        return sum(n * _passes_of_a_draw(variant) for variant, n in draws)
+
+
+def _passes_of_a_draw(method: Baseline) -> int:
+    """Guidance other than 0 and 1 takes a pass with and one without covariates."""
+    both = getattr(method, "guidance", 1.0) not in (0.0, 1.0)
+    return getattr(method, "n_steps", 1) * getattr(method, "n_resamples", 1) * (2 if both else 1)
 
 
 def operations(method: Baseline, cells: Cells) -> float | None:
@@ -68,8 +112,14 @@ def machine_speed() -> float:
     return n * 2 * 2048**3 / (time.perf_counter() - start)
 
 
-def estimates(rows: Sequence[Row], budget: Budget, n_genes: int, speed: float | None = None) -> pd.DataFrame:
-    """Hours of training and of imputation, and memory, of each row on this machine; rough, and without metrics.
+def estimates(
+    rows: Sequence[Row],
+    budget: Budget,
+    n_genes: int,
+    speed: float | None = None,
+    work: Callable[[Row], Work] = partial(Work.of_row, tune=True),
+) -> pd.DataFrame:
+    """Hours of training and of imputation, and memory, of each row on this machine, for one seed; rough, without metrics.
 
     Parameters
     ----------
@@ -81,10 +131,14 @@ def estimates(rows: Sequence[Row], budget: Budget, n_genes: int, speed: float | 
         Number of genes.
     speed
         Floating-point operations per second. Default: measured.
+    work
+        What the table asks of a row. Default: a comparison in which settings are chosen on validation cells.
 
     Returns
     -------
-    A row for each row; no time for methods without a network, which take minutes, or whose weights are in a file.
+    A row for each row: parameters, floating-point operations of one pass over one cell, trainings, passes over each cell
+    that is imputed, hours, and memory. No time for methods without a network, which take minutes, or whose weights are in a
+    file.
 
     Examples
     --------
@@ -98,17 +152,21 @@ def estimates(rows: Sequence[Row], budget: Budget, n_genes: int, speed: float | 
     n_given = budget.n_cells - budget.n_test
     lines = {}
     for row in rows:
-        method = row.method(budget)
-        passes = getattr(method, "n_steps", 1) * getattr(method, "n_resamples", 1) * (N_DRAWS if method.draws else 1)
-        of_cell, training = operations(method, cells), training_of(method, budget.n_training)
-        fit = impute = np.nan
-        if isinstance(method, ForestDiffusion):
-            fit = method.expected_hours(n_given, n_genes) / max(torch.get_num_threads(), 1)
-        elif of_cell is not None and training is not None:
-            fit = 3 * of_cell * training[0] * training[1] / speed / 3600  # a step backwards costs two passes
-            impute = of_cell * passes * budget.n_test / speed / 3600
-        memory = (
-            n_given * n_genes * BYTES_PER_ENTRY + 4 * n_genes * budget.n_test * (N_DRAWS if method.draws else 1) * 2
+        method, asked = row.method(budget), work(row)
+        network, training = untrained(method, cells), training_of(method, budget.n_training)
+        of_cell, n_draws = operations(method, cells), asked.n_draws if method.draws else 1
+        line = dict.fromkeys(
+            ("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours"), np.nan
         )
-        lines[row.name] = {"fit_hours": fit, "impute_hours": impute, "memory_gb": memory / 2**30}
+        if isinstance(method, ForestDiffusion):
+            line["fit_hours"] = method.expected_hours(n_given, n_genes) / max(torch.get_num_threads(), 1)
+        elif network is not None and of_cell is not None and training is not None:
+            passes = asked.passes(method)
+            # A step backwards costs two passes.
+            fit = 3 * of_cell * training[0] * training[1] * asked.n_trainings
+            hours = {"fit_hours": fit / speed / 3600, "impute_hours": of_cell * passes * budget.n_test / speed / 3600}
+            sizes = {"parameters": n_parameters(network), "mflop_per_cell": of_cell / 1e6}
+            line |= sizes | {"trainings": asked.n_trainings, "passes": passes} | hours
+        memory = n_given * n_genes * BYTES_PER_ENTRY + 4 * n_genes * budget.n_test * max(n_draws, 1) * 2
+        lines[row.name] = line | {"memory_gb": memory / 2**30}
     return pd.DataFrame.from_dict(lines, orient="index")

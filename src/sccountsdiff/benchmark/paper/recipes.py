@@ -12,11 +12,13 @@ from typing import Any
 import pandas as pd
 
 from sccountsdiff.benchmark import sweeps
-from sccountsdiff.benchmark.baselines import Baseline
+from sccountsdiff.benchmark.baselines import Baseline, get_baseline
+from sccountsdiff.benchmark.baselines.scgpt_network import Checkpoint
 from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.missingness import MCAR, Missingness, MNARLow
+from sccountsdiff.benchmark.optional import missing_packages
 from sccountsdiff.benchmark.paper.atlases import FETUS, FEWEST_CELLS, HEART, Atlas
-from sccountsdiff.benchmark.paper.estimates import estimates
+from sccountsdiff.benchmark.paper.estimates import Work, estimates
 from sccountsdiff.benchmark.paper.rows import CLASSIFIER_ROWS, ROWS, VALIDATION_SHARE, Budget, Row, countsdiff_settings
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import run
@@ -167,19 +169,22 @@ class Recipe(ABC):
             write_table(Path(output) / "results.csv", table)
         return table
 
-    def estimates(self, *, scale: float = 1.0, rows: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:
+    def estimates(
+        self, *, scale: float = 1.0, rows: Sequence[str] | None = None, tune: bool = True, speed: float | None = None
+    ) -> pd.DataFrame:
         """How long each row would take and how much memory, without reading any data.
 
         Parameters
         ----------
-        scale, rows
+        scale, rows, tune
             As when the recipe is called.
-        **options
-            ``speed`` of ``paper.estimates.estimates``.
+        speed
+            Floating-point operations per second. Default: those of this machine, measured.
 
         Returns
         -------
-        Hours of training and of imputation on this machine, and memory.
+        Parameters, operations, trainings, passes over each cell, hours of training and of imputation on this machine, and
+        memory.
 
         Examples
         --------
@@ -191,7 +196,49 @@ class Recipe(ABC):
             raise ValueError(f"scale must be above 0 and at most 1, found {scale}.")
         n_cells = max(round(scale * self.atlas.n_cells), FEWEST_CELLS)
         n_genes = max(round(scale * self.atlas.n_genes), FEWEST_GENES)
-        return estimates(self._chosen(rows), Budget(self.atlas, n_cells, scale), n_genes, **options)
+        budget = Budget(self.atlas, n_cells, scale)
+        return estimates(self._chosen(rows), budget, n_genes, speed, partial(self._work, tune=tune))
+
+    def check(
+        self,
+        data: str | Path | None = None,
+        *,
+        columns: Mapping[str, str | None] | None = None,
+        gene_column: str | None = None,
+        rows: Sequence[str] | None = None,
+        weights: str | Path | None = None,
+    ) -> dict[str, str]:
+        """What is there of what the table needs, without starting anything; data that cannot be used are an error.
+
+        Parameters
+        ----------
+        data, columns, gene_column, rows, weights
+            As when the recipe is called; without data only methods are looked at.
+
+        Returns
+        -------
+        A text about the data, and one for each row that would be recorded as failed.
+
+        Examples
+        --------
+        >>> from sccountsdiff.benchmark.paper import heart_mcar
+        >>> heart_mcar.check(rows=["Zero imputation", "scGPT (pretrained)"])
+        {'scGPT (pretrained)': 'will fail: no weights are given'}
+        """
+        found = {} if data is None else {"data": self.atlas.describe(data, columns=columns, gene_column=gene_column)}
+        for row in self._chosen(rows):
+            kind = get_baseline(row.registered)
+            if kind.needs_weights and weights is None:
+                found[row.name] = "will fail: no weights are given"
+            elif kind.needs_weights:
+                found[row.name] = f"weights of {len(Checkpoint.read(str(weights)).vocabulary):,} genes"
+            if lacking := [package for extra in kind.requires for package in missing_packages(extra)]:
+                found[row.name] = f"will fail: {', '.join(lacking)} not installed"
+        return found
+
+    def _work(self, row: Row, tune: bool) -> Work:
+        """What the table asks of a row."""
+        return Work.of_row(row, tune)
 
     @abstractmethod
     def _chosen(self, names: Sequence[str] | None) -> list[Row]:
@@ -241,7 +288,7 @@ class Ablation(Recipe):
     Attributes
     ----------
     sweep
-        Function of ``sccountsdiff.benchmark.sweeps`` that varies the setting.
+        Function of ``sccountsdiff.benchmark.sweeps`` that varies the setting, and has its name.
     options
         Its arguments.
     n_steps
@@ -262,6 +309,12 @@ class Ablation(Recipe):
         if names is not None:
             raise ValueError(f"rows is for comparisons of methods; {self.name} varies a setting. Leave it out.")
         return [Row("CountsDiff", "countsdiff_paper", lambda budget: countsdiff_settings(budget, self.n_steps))]
+
+    def _work(self, row: Row, tune: bool) -> Work:
+        """A training for each schedule, and one draw in each setting."""
+        n_schedules = len(self.options.get("schedules", ("the method's own",)))
+        settings = tuple({self.sweep.__name__: value} for value in self.options["values"])
+        return Work(n_schedules, n_schedules * settings, n_draws=0)
 
     def _compare(self, dataset: Dataset, methods: dict[str, Baseline], options: dict[str, Any]) -> pd.DataFrame:
         (method,) = methods.values()

@@ -158,8 +158,8 @@ PUBLISHED: dict[str, Published] = {
         _gain,
         ("10,000 steps", "128", "0.001"),
         _COUNTS_AND_MASK,
-        "whole epochs, so more steps; fitted to training cells with entries hidden at random, not to the test cells; "
-        + _LOG.format("counts"),
+        "whole epochs, so more steps; noise and hints are drawn for each network by itself, which changes no mean; fitted to "
+        "training cells with entries hidden at random, not to the test cells; " + _LOG.format("counts"),
     ),
     "HI-VAE (Poisson)": Published(
         _hivae(1),
@@ -177,14 +177,16 @@ PUBLISHED: dict[str, Published] = {
         _scgpt,
         ("10 epochs", "64", "0.0001"),
         _ALL,
-        "a hidden gene attends to observed ones only, as in scGPT's generation; the label is added before the decoder; "
-        + _TOTALS,
+        "a hidden gene attends to observed ones only and has a flag for a value, as in scGPT's generation; the script shows it "
+        "to all as the value -1. Missing entries are left out, there they are zeros. The label is added before the decoder, "
+        "which makes it as large as the released one; " + _TOTALS,
     ),
     "scGPT (pretrained)": Published(
         None,
         ("10 epochs", "64", "0.0001"),
         _ALL,
-        "values are bins, as in the pre-training; the released decoder is kept",
+        "values are bins, as in the pre-training, not logs; all released weights are used, where the script leaves out those of "
+        "attention, which have other names in its layers, and of the decoder's first layer, which has another size",
     ),
     "xTrimoGene": Published(
         _xtrimogene,
