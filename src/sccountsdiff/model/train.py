@@ -23,7 +23,7 @@ from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.files import check_can_write
-from sccountsdiff.model.saving import refuse_mps
+from sccountsdiff.model.base import refuse_mps
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.progress import progress_callbacks
 from sccountsdiff.quiet import quiet
