@@ -285,9 +285,7 @@ class Comparison:
         new, path = pd.DataFrame(rows), self.results / "settings_six_data_sets.csv"
         if path.exists():
             old, what = pd.read_csv(path), ["dataset", "method"]
-            new = pd.concat(
-                [old[~pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(new[what]))], new]
-            )
+            new = pd.concat([old[~pd.MultiIndex.from_frame(old[what]).isin(pd.MultiIndex.from_frame(new[what]))], new])
         write_results(path, new.sort_values(["dataset", "method"], kind="stable"))
 
     def _is_current(self, dataset: str, method: str, protocol: str, **others: object) -> bool:

@@ -100,7 +100,8 @@ class TrainMixin(SetupMixin):
             Further Lightning callbacks.
         checkpoint
             Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
-            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, bit for bit.
+            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, with as many
+            threads, bit for bit.
         **trainer_kwargs
             Passed to :class:`scvi.train.Trainer`, such as ``precision="bf16-mixed"``, or ``strategy="ddp"`` to train on
             several ``devices``.
