@@ -7,6 +7,8 @@ import random
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +20,12 @@ from sccountsdiff.checkpoints import check_settings, random_state, read_checkpoi
 
 SCRIPT = """
 import sys
-import scvi
+import torch
 from anndata import read_h5ad
-from sccountsdiff import CountsDiffImputer, checkpoints
+from sccountsdiff import checkpoints
 from tests.test_checkpoints import train
 
+torch.set_num_threads(1)
 checkpoints.SECONDS_BETWEEN = 0.0
 train(read_h5ad(sys.argv[1]), checkpoint=sys.argv[2])
 """
@@ -70,8 +73,17 @@ def every_epoch(monkeypatch, seeded):
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The number of threads decides the last bits, and tests that ran before, or the environment, may have changed it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
-def whole(simulate, seeded):
+def whole(simulate, seeded, one_thread):
     """A training that was never stopped, without checkpoints."""
     with seeded(0):
         return train(simulate(100).adata)
@@ -111,11 +123,13 @@ def test_after_a_kill(simulate, whole, tmp_path):
     """SIGKILL leaves no time for anything."""
     simulate(100).adata.write_h5ad(tmp_path / "cells.h5ad")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cells.h5ad"), str(tmp_path / "run")]
-    process = subprocess.Popen(command, cwd=os.path.dirname(os.path.dirname(__file__)), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (tmp_path / "run" / "last.ckpt").exists():
-        pass
-    process.kill()
-    process.wait()
+    checkpoint = tmp_path / "run" / "last.ckpt"
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not checkpoint.exists():
+            time.sleep(0.001)
+        process.kill()
+        heard = process.stderr.read().decode()
+    assert checkpoint.exists(), heard
     assert_same(train(simulate(100).adata, checkpoint=tmp_path / "run"), whole)
 
 

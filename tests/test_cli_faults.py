@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from sccountsdiff import datasets, io
+from sccountsdiff import files as own_files
 from sccountsdiff.cli import main, read_command
 from sccountsdiff.model.saving import read_model
 
@@ -73,25 +75,45 @@ def test_a_folder_that_takes_no_files_is_one_line_before_any_work(files, monkeyp
     assert "cannot be written: " in printed.err and printed.out == ""
 
 
+@contextmanager
+def no_larger_than(n_bytes):
+    """A full disk, as far as a process can tell: no file may grow beyond some size."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such limits")
+@writing
+def test_a_full_disk_is_one_line_before_any_work(files, tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.setattr(io, "read", lambda path: pytest.fail("began to work"))
+    names = {"data": files / "data.h5ad", "model": files / "model", "output": tmp_path / "out"}
+    with no_larger_than(100):
+        assert main([argument.format(**names) for argument in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"sccountsdiff: {tmp_path / 'out'}") and printed.err.count("\n") == 1
+    assert "cannot be written: File too large" in printed.err and printed.out == ""
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="there are no such limits")
 @writing
-def test_a_full_disk_is_one_line_and_leaves_all_as_it_was(files, tmp_path, capsys, arguments):
-    """As far as a process can tell: no file may grow beyond some size."""
-    import resource
-
+def test_a_disk_that_fills_up_is_one_line_and_leaves_all_as_it_was(files, tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.setattr(own_files, "ROOM", 0)  # there was enough when the work began
     if arguments[1] == "paper":
         pytest.skip("needs an atlas; its results are those of `imputation`")
     if arguments[1] in ("images", "tune"):
         pytest.importorskip("diffusers" if arguments[1] == "images" else "sklearn")
     before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
     names = {"data": files / "data.h5ad", "model": files / "model", "output": tmp_path / "out"}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
+    with no_larger_than(100):
         code = main([argument.format(**names) for argument in arguments])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     printed = capsys.readouterr()
     line = printed.err.strip().splitlines()[-1]
     assert code == 2 and line.startswith("sccountsdiff: ") and printed.out == "" and "Traceback" not in printed.err

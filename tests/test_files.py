@@ -1,5 +1,6 @@
 """Files that are whole or not there."""
 
+import ast
 import hashlib
 import os
 import shutil
@@ -135,6 +136,15 @@ def test_too_little_space_is_found_before(tmp_path, monkeypatch):
         check_can_write(tmp_path / "table.csv", 3 * 2**20)
 
 
+def test_without_a_size_there_must_be_some_room(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**20 - 1))
+    check_can_write(tmp_path / "table.csv", 1000)
+    for check, name in ((check_can_write, "table.csv"), (check_folder, "new"), (check_folder, "")):
+        with pytest.raises(OSError, match="cannot be written: 1 MiB are needed, 0 are free"):
+            check(tmp_path / name)
+
+
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(IsADirectoryError, match="cannot be written: it is a folder"):
         check_can_write(tmp_path)
@@ -143,3 +153,52 @@ def test_a_folder_is_no_file(tmp_path):
 def test_a_digest_is_that_of_the_contents(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     assert digest_of_file(tmp_path / "file") == hashlib.sha256(b"abc").hexdigest()
+
+
+WRITERS = {
+    "to_csv",
+    "to_json",
+    "savefig",
+    "save_file",
+    "savez",
+    "write_text",
+    "write_bytes",
+    "write_h5ad",
+    "write_zarr",
+}
+
+
+def written_in_place(source):
+    """Lines that write to a file other than one beside its target."""
+    tree = ast.parse(source)
+    beside = {"beside", "buffer"}  # the latter in memory
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With):
+            calls = [item for item in node.items if isinstance(item.context_expr, ast.Call) and item.optional_vars]
+            # What is opened is counted too: it is the file beside, or one to be read.
+            beside |= {item.optional_vars.id for item in calls if isinstance(item.optional_vars, ast.Name)}
+        if isinstance(node, ast.Lambda):  # which is given the file beside
+            beside |= {argument.arg for argument in node.args.args}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITERS:
+            names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            if not names & beside:
+                found.append(node.lineno)
+    return found
+
+
+def test_files_are_written_beside_their_target_everywhere():
+    package = Path(files.__file__).parent
+    found = {
+        str(path.relative_to(package)): lines
+        for path in package.rglob("*.py")
+        if (lines := written_in_place(path.read_text(encoding="utf-8")))
+    }
+    assert not found
+
+
+def test_what_is_written_in_place_is_found():
+    assert written_in_place("table.to_csv(path)") == [1]
+    assert written_in_place("(folder / 'x').write_bytes(content)") == [1]
+    assert not written_in_place("with replacing(path) as beside:\n    table.to_csv(beside)")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
+import math
 import os
 import re
 import shutil
@@ -25,6 +25,9 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
 
 _RUN = uuid4().hex[:8]
 """Another part: in a container, the next process often has the number of the one that was killed."""
+
+ROOM = 2**20
+"""Bytes that must be free before work begins whose results are of no known size: they are never less than a few tables."""
 
 
 @contextmanager
@@ -94,6 +97,28 @@ def write_text(path: str | Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write bytes, such as those of a picture, to a file that is whole or as it was.
+
+    Parameters
+    ----------
+    path
+        The file.
+    content
+        What it is to hold.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_bytes(Path(folder, "figure.png"), b"pixels")
+    ...     Path(folder, "figure.png").read_bytes()
+    b'pixels'
+    """
+    with replacing(path) as beside:
+        beside.write_bytes(content)
+
+
 def write_table(path: str | Path, table: pd.DataFrame, **options: Any) -> None:
     """Write a table as CSV to a file that is whole or as it was.
 
@@ -148,7 +173,7 @@ def remove_leftovers(folder: str | Path) -> None:
             _put_back(leftover, leftover.with_name(match["target"]))
 
 
-def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
+def check_can_write(path: str | Path, n_bytes: int | None = None) -> None:
     """Refuse a target that cannot be written, before the work that it is for.
 
     Parameters
@@ -156,7 +181,7 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
     path
         The target: its folder must exist, and take new files.
     n_bytes
-        Size that it will have, as far as that is known.
+        Size that it will have. Default: not known, 1 MiB at least.
 
     Examples
     --------
@@ -171,15 +196,11 @@ def check_can_write(path: str | Path, n_bytes: int = 0) -> None:
         raise FileNotFoundError(f"The folder of {path} does not exist.")
     if target.is_dir() and target.suffix != ".zarr":  # which is a folder
         raise IsADirectoryError(f"{path} cannot be written: it is a folder.")
-    free = shutil.disk_usage(folder).free
-    if n_bytes > free:
-        sizes = f"{n_bytes / 2**20:,.0f} MiB are needed, {free / 2**20:,.0f} are free"
-        raise OSError(errno.ENOSPC, f"{path} cannot be written: {sizes}.")
-    _try_to_write(folder, path, n_bytes)
+    _try_to_write(folder, path, ROOM if n_bytes is None else n_bytes)
 
 
 def check_folder(path: str | Path) -> None:
-    """Refuse a folder that files cannot be written to, before the work that it is for.
+    """Refuse a folder that files cannot be written to, or with hardly any room, before the work that it is for.
 
     Parameters
     ----------
@@ -197,7 +218,7 @@ def check_folder(path: str | Path) -> None:
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir():
         raise NotADirectoryError(f"{path} cannot be written to: {'it' if there == folder else there} is no folder.")
-    _try_to_write(there, path)
+    _try_to_write(there, path, ROOM)
 
 
 def set_aside(path: str | Path, reason: object) -> Path:
@@ -265,7 +286,7 @@ def available_memory() -> int | None:
         return None
 
 
-def _try_to_write(folder: Path, path: str | Path, n_bytes: int = 0) -> None:
+def _try_to_write(folder: Path, path: str | Path, n_bytes: int) -> None:
     """Refuse a folder that takes no new files, or none of this size; the error names what is to be written.
 
     HDF5 does not survive a disk that fills up, or a quota that is reached, while it writes.
@@ -273,6 +294,9 @@ def _try_to_write(folder: Path, path: str | Path, n_bytes: int = 0) -> None:
     probe = folder / f".{os.getpid()}-{_RUN}.probe"
     try:
         with probe.open("wb") as handle:
+            free = shutil.disk_usage(folder).free
+            if n_bytes > free:
+                raise OSError(f"{math.ceil(n_bytes / 2**20):,} MiB are needed, {free // 2**20:,} are free")
             if n_bytes and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(handle.fileno(), 0, n_bytes)
     except OSError as error:

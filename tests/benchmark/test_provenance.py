@@ -20,6 +20,13 @@ def test_a_quick_run_is_described_as_it_was():
     assert describe_run("pbmc68k", quick=True, n_genes=10)["Data set pbmc68k"].startswith("700 cells, 10 genes")
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"Seeds": 3}', "[" * 100_000])
+def test_what_is_damaged_is_set_aside(tmp_path, caplog, text):
+    (tmp_path / "about.json").write_text(text)
+    assert load(tmp_path) == {} and "about.json is damaged" in caplog.text
+    assert (tmp_path / "about.json.damaged").read_text() == text
+
+
 def test_is_kept_beside_the_results(tmp_path):
     assert load(tmp_path) == {}
     save({"Seeds": "0"} | surroundings(), tmp_path)

@@ -1,9 +1,8 @@
-"""A saved model holds nothing that runs, is whole or the one before, and says what is wrong with it."""
+"""A saved model is whole or the one before, and what it was saved with comes back."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
 import pickle
 import shutil
@@ -17,15 +16,11 @@ import mudata
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
-from scvi.model.base import BaseModelClass
 
-from sccountsdiff import CountsDiffImputer
-from sccountsdiff.model import saving
+from sccountsdiff import CountsDiffImputer, files
+from sccountsdiff.model import model_files
 from sccountsdiff.model.saving import read_model
 from sccountsdiff.nn import MLP
-
-QUICK = {"n_samples": 2, "n_steps": 2, "seed": 5, "batch_size": 16, "silent": True, "return_mean": False}
 
 
 def load(path, adata=False, **kwargs):
@@ -34,165 +29,6 @@ def load(path, adata=False, **kwargs):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-class Touch:
-    """What makes a pickle dangerous: it says what is to be called when it is read."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.fixture
-def copy(saved, tmp_path):
-    """A copy of the saved model, which a test may spoil."""
-    return shutil.copytree(saved, tmp_path / "model")
-
-
-@pytest.fixture
-def rewrite(copy):
-    """Return a function that changes the description, with a checksum that fits it."""
-
-    def _rewrite(change):
-        path = copy / "model.json"
-        outer = json.loads(path.read_text())
-        change(outer["content"])
-        outer["checksum"] = saving._checksum(outer["content"])
-        path.write_text(json.dumps(outer))
-        return copy
-
-    return _rewrite
-
-
-@pytest.fixture
-def as_pickle(trained):
-    """Return a function that saves a model as scvi-tools does, as was done before."""
-
-    def _as_pickle(path):
-        BaseModelClass.save(trained, path)
-        return path
-
-    return _as_pickle
-
-
-class TestNothingRuns:
-    def test_no_pickle_is_written(self, trained, tmp_path):
-        trained.save(tmp_path / "model", save_anndata=True)
-        for path in (tmp_path / "model").iterdir():
-            assert path.suffix in (".json", ".safetensors", ".h5ad", ".md")
-            with pytest.raises((pickle.UnpicklingError, EOFError, ValueError, KeyError, IndexError)):
-                pickle.loads(path.read_bytes())
-
-    def test_a_hostile_model_is_not_run(self, tmp_path):
-        touched = tmp_path / "touched"
-        (tmp_path / "model").mkdir()
-        torch.save({"model_state_dict": {}, "attr_dict": Touch(touched)}, tmp_path / "model" / "model.pt")
-        with pytest.raises(ValueError, match=r"model\.pt can run any code.*allow_pickle=True"):
-            load(tmp_path / "model")
-        for reader in (CountsDiffImputer.load_registry, CountsDiffImputer.view_setup_args):
-            with pytest.raises(ValueError, match=r"model\.pt can run any code"):
-                reader(tmp_path / "model")
-        assert not touched.exists()
-        with pytest.raises(ValueError, match="not a model of sccountsdiff"):
-            load(tmp_path / "model", allow_pickle=True)
-        assert touched.exists(), "otherwise the proof proves nothing"
-
-    @pytest.mark.parametrize("name", ["../other/model.safetensors", "/etc/hostname", "..", "a\\b", "", 3])
-    def test_a_description_reaches_no_other_folder(self, rewrite, name):
-        folder = rewrite(lambda content: content["files"]["weights"].update(name=name))
-        with pytest.raises(ValueError, match=r"model\.json cannot be read as a model: .*is not the name of a file"):
-            load(folder)
-
-    def test_only_attributes_of_models_are_set(self, rewrite):
-        folder = rewrite(lambda content: content["attributes"].update({"__class__": 1}))
-        with pytest.raises(ValueError, match=r"it has an attribute '__class__'"):
-            load(folder)
-
-    def test_only_set_ups_are_called(self, rewrite, query):
-        folder = rewrite(lambda content: content["attributes"]["registry_"].update(setup_method_name="push_to_hub"))
-        assert load(folder, query).adata is query
-
-
-class TestPickles:
-    def test_load_when_asked_for(self, as_pickle, tmp_path, trained, query):
-        path = as_pickle(tmp_path / "old")
-        model = load(path, query, allow_pickle=True)
-        np.testing.assert_array_equal(model.impute(**QUICK), trained.impute(query.copy(), **QUICK))
-
-    def test_with_single_precision_covariates(self, as_pickle, tmp_path, query):
-        path = as_pickle(tmp_path / "old") / "model.pt"
-        content = torch.load(path, weights_only=False)
-        for key in ("location", "scale"):
-            content["model_state_dict"][key] = content["model_state_dict"][key].float()
-        torch.save(content, path)
-        assert load(path.parent, query, allow_pickle=True).module.location.dtype == torch.float64
-
-    def test_saved_again_they_are_data(self, as_pickle, tmp_path):
-        path = as_pickle(tmp_path / "old")
-        load(path, allow_pickle=True).save(path, overwrite=True)
-        assert load(path).is_trained and not (path / "model.pt").exists()
-
-    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x04N.", b"not a pickle"])
-    def test_what_is_none(self, tmp_path, content):
-        (tmp_path / "model.pt").write_bytes(content)
-        with pytest.raises(ValueError, match=r"model\.pt (is damaged|is not a model)"):
-            load(tmp_path, allow_pickle=True)
-
-
-class TestDamage:
-    @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-    @pytest.mark.parametrize("suffix", [".json", ".safetensors", ".h5ad"])
-    def test_what_was_cut_off(self, trained, tmp_path, suffix, share):
-        trained.save(tmp_path / "model", save_anndata=True)
-        (path,) = (tmp_path / "model").glob(f"*{suffix}")
-        os.truncate(path, int(share * path.stat().st_size))
-        with pytest.raises(ValueError, match=rf"{path.name} is damaged"):
-            load(tmp_path / "model", None)
-
-    def test_a_single_byte(self, copy):
-        (path,) = copy.glob("*.safetensors")
-        content = bytearray(path.read_bytes())
-        content[-5] ^= 1
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"model-.*\.safetensors is damaged: it does not hold what was saved"):
-            load(copy)
-
-    def test_a_changed_setting(self, copy):
-        path = copy / "model.json"
-        path.write_text(path.read_text().replace('"p_uncond": 0.2', '"p_uncond": 0.3'))
-        with pytest.raises(ValueError, match=r"model\.json is damaged: it does not hold what was saved"):
-            load(copy)
-
-    def test_a_lost_file(self, copy):
-        next(copy.glob("*.safetensors")).unlink()
-        with pytest.raises(FileNotFoundError, match=r"model-.*\.safetensors, which belongs to the model, is missing"):
-            load(copy)
-
-    @pytest.mark.parametrize("text", ["{}", "[]", "3", '{"format": "something else"}'])
-    def test_foreign(self, tmp_path, text):
-        (tmp_path / "model.json").write_text(text)
-        with pytest.raises(ValueError, match=r"model\.json is not a model of sccountsdiff"):
-            load(tmp_path)
-
-    def test_newer(self, copy):
-        path = copy / "model.json"
-        path.write_text(path.read_text().replace('"version": 1', '"version": 2', 1))
-        with pytest.raises(ValueError, match="has version 2 of the format, but this sccountsdiff reads 1: install"):
-            load(copy)
-
-    def test_weights_of_another_model(self, rewrite):
-        folder = rewrite(lambda c: c["attributes"]["init_params_"]["non_kwargs"].update(n_hidden=5))
-        with pytest.raises(ValueError, match="are not those of such a model: .*size mismatch"):
-            load(folder)
-
-    def test_another_class(self, rewrite):
-        folder = rewrite(lambda c: c["attributes"]["registry_"].update(model_name="SCVI"))
-        with pytest.raises(ValueError, match="holds a model of the class SCVI, not CountsDiffImputer"):
-            load(folder)
-        assert load(folder, allowed_classes_names_list=["SCVI"]).is_trained
 
 
 class TestReplacing:
@@ -221,7 +57,7 @@ class TestReplacing:
         folder = tmp_path / "model"
         trained.save(folder, save_anndata=True)
         before = names(folder)
-        replaced, replacing = [], saving.replacing
+        replaced, replacing = [], files.replacing
 
         def fail(path):
             replaced.append(path)
@@ -229,7 +65,8 @@ class TestReplacing:
                 raise error
             return replacing(path)
 
-        monkeypatch.setattr(saving, "replacing", fail)
+        for module in (files, model_files):
+            monkeypatch.setattr(module, "replacing", fail)
         with pytest.raises(type(error)):
             plain.save(folder, overwrite=True, save_anndata=True)
         monkeypatch.undo()
@@ -247,7 +84,7 @@ class TestReplacing:
         assert load(tmp_path / "model").is_trained and len(names(tmp_path / "model")) == 3
 
     def test_what_cannot_be_written_is_found_before(self, plain, tmp_path, monkeypatch):
-        monkeypatch.setattr(saving, "save_file", lambda *args: pytest.fail("began to write"))
+        monkeypatch.setattr(model_files, "save_file", lambda *args: pytest.fail("began to write"))
         (tmp_path / "file").write_text("")
         with pytest.raises(OSError):
             plain.save(tmp_path / "file" / "model")

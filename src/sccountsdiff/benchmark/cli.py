@@ -282,17 +282,15 @@ def _run_sweep(arguments: argparse.Namespace) -> Outcome:
     from sccountsdiff.benchmark import sweeps
     from sccountsdiff.benchmark.baselines import CountsDiff
     from sccountsdiff.benchmark.reporting import png
-    from sccountsdiff.files import replacing
+    from sccountsdiff.files import write_bytes, write_table
 
     options = _chosen(arguments, "missingness") | {"method": CountsDiff(max_epochs=arguments.max_epochs)}
     for name, value in (("metrics", arguments.metrics), ("schedules", arguments.schedules), ("values", values)):
         options |= {name: value} if value else {}
     table = sweeps.SWEEPS[arguments.setting](_dataset(arguments), **options)
     output = Path(arguments.output)
-    with replacing(output / f"{arguments.setting}.csv") as beside:
-        table.to_csv(beside, index=False)
-    with replacing(output / f"{arguments.setting}.png") as beside:
-        beside.write_bytes(png(sweeps.plot(table)))
+    write_table(output / f"{arguments.setting}.csv", table)
+    write_bytes(output / f"{arguments.setting}.png", png(sweeps.plot(table)))
     where = f"Table and plot are in {output.resolve()}"
     return comparison_outcome("sweep", table, [sweeps.summarise(table).to_string()], where, output)
 

@@ -17,7 +17,7 @@ from sccountsdiff.benchmark.preprocessing import split_cells
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare
 from sccountsdiff.benchmark.scoring import Split
 from sccountsdiff.benchmark.tasks import Pattern, Task, make_task
-from sccountsdiff.files import replacing
+from sccountsdiff.files import set_aside, write_text
 
 FILE = "about.json"
 PACKAGES = ("sccountsdiff", "scvi-tools", "torch", "anndata", "scanpy", "numpy", "scikit-learn")
@@ -108,14 +108,22 @@ def save(about: Mapping[str, str], folder: str | Path) -> None:
     ...     load(folder)
     {'Seeds': '0'}
     """
-    with replacing(Path(folder, FILE)) as beside:
-        beside.write_text(json.dumps(dict(about), indent=1), encoding="utf-8")
+    write_text(Path(folder, FILE), json.dumps(dict(about), indent=1))
 
 
 def load(folder: str | Path) -> dict[str, str]:
-    """What was kept in a folder; nothing if nothing was."""
+    """What was kept in a folder; nothing if nothing was, or if it is damaged, which is said."""
     path = Path(folder, FILE)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
+            raise ValueError("it holds something else")
+        return about
+    except (RecursionError, ValueError) as error:
+        set_aside(path, error)
+        return {}
 
 
 def _hidden_share(task: Task, split: Split) -> str:

@@ -24,7 +24,7 @@ from sccountsdiff.benchmark.tables import (
     to_markdown,
     to_table,
 )
-from sccountsdiff.files import replacing, write_text
+from sccountsdiff.files import write_bytes, write_text
 
 METRIC_GROUPS = ("pointwise", "distributional", "predictive", "calibration", "downstream", "denoising")
 LEGEND = (
@@ -96,8 +96,7 @@ def report(
         elif isinstance(block, Figure):
             n_figures += 1
             image, name = png(block), f"figure {n_figures}"
-            with replacing(output / f"figure-{n_figures}.png") as beside:
-                beside.write_bytes(image)
+            write_bytes(output / f"figure-{n_figures}.png", image)
             markdown.append(f"![{name}](figure-{n_figures}.png)\n")
             page.append(f'<img alt="{name}" src="data:image/png;base64,{base64.b64encode(image).decode()}">')
         elif isinstance(block, dict):

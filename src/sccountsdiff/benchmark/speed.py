@@ -19,7 +19,7 @@ from sccountsdiff.benchmark.quiet import quiet
 from sccountsdiff.benchmark.resources import measured
 from sccountsdiff.benchmark.speed_methods import SUBJECTS
 from sccountsdiff.checks import one_of, whole_number
-from sccountsdiff.files import replacing
+from sccountsdiff.files import replacing, write_table
 from sccountsdiff.seeding import global_seed
 from sccountsdiff.training import default_max_epochs
 
@@ -331,7 +331,6 @@ def plot_speed(table: pd.DataFrame) -> Figure:
 def _save(table: pd.DataFrame, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in {"speed": table, "speed_ratios": ratios(table), "speed_cost": cost(table)}.items():
-        with replacing(folder / f"{name}.csv") as path:
-            values.to_csv(path, index=False, float_format="%.4g")
-    with replacing(folder / "speed.png") as path:
-        plot_speed(table).savefig(path, dpi=110)
+        write_table(folder / f"{name}.csv", values, float_format="%.4g")
+    with replacing(folder / "speed.png") as beside:
+        plot_speed(table).savefig(beside, dpi=110)

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 import pandas as pd
+import torch
 from anndata import AnnData
 from mudata import MuData
 from scvi import REGISTRY_KEYS
@@ -259,3 +260,15 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""
         checked = getattr(self.adata_manager, "checked_data", None)  # set by the set-up
         return checked.summary if checked is not None and checked.fingerprint == matrix.fingerprint else None
+
+
+def refuse_other_types(adata: object) -> None:
+    """Refuse what is no data of scverse."""
+    if not isinstance(adata, AnnData | MuData | None):
+        raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
+
+
+def refuse_mps(accelerator: str) -> None:
+    """Refuse Apple's GPUs. To Lightning, "gpu" is one where there is one."""
+    if accelerator == "mps" or (accelerator == "gpu" and torch.backends.mps.is_available()):
+        raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use the CPU.")

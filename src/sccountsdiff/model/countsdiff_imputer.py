@@ -18,14 +18,13 @@ from sccountsdiff.data.covariates import continuous_values, encode, location_and
 from sccountsdiff.data.modalities import MODALITY_COLUMN
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
 from sccountsdiff.diffusion import Schedule
-from sccountsdiff.model.base import check_data
+from sccountsdiff.model.base import check_data, refuse_mps, refuse_other_types
 from sccountsdiff.model.denoise import DenoiseMixin
 from sccountsdiff.model.generate import GenerateMixin
 from sccountsdiff.model.impute import ImputeMixin
 from sccountsdiff.model.latent import LatentMixin
 from sccountsdiff.model.predict import PredictMixin
 from sccountsdiff.model.query import QueryMixin
-from sccountsdiff.model.saving import refuse_mps, refuse_other_types
 from sccountsdiff.model.sharing import SharingMixin
 from sccountsdiff.model.train import TrainMixin
 from sccountsdiff.module import CountsDiffModule

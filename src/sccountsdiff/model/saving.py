@@ -1,54 +1,33 @@
-"""Saved models: weights as safetensors, all else as JSON. Nothing in them can be run.
-
-The JSON file names the files that belong to it, with their checksums, and is written last. Files that it names are never
-written to: another save makes new ones, and the old ones go once the JSON file names the new. At every moment, whatever
-happens, the folder holds the old model or the new one.
-"""
+"""Saving and loading of models, as scvi-tools has them, without code in the files."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import pickle
-import re
 import warnings
-from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
-from uuid import uuid4
+from typing import Any, Literal, Self
 
-import torch
 from anndata import AnnData
 from anndata.io import read_h5ad, write_h5ad
 from lightning.pytorch.utilities import rank_zero_only
 from mudata import MuData, read_h5mu, write_h5mu
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from scvi.data import AnnDataManager
 
 from sccountsdiff.compat import download, is_mudata_setup, model_name, setup_args, torch_device
-from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing
+from sccountsdiff.files import write_text
 from sccountsdiff.io import size_of
-from sccountsdiff.model.base import CountsDiffBase
+from sccountsdiff.model.base import CountsDiffBase, refuse_mps, refuse_other_types
 from sccountsdiff.model.card import MADE_BY, model_card
-from sccountsdiff.model.json_values import from_json, to_json
-
-logger = logging.getLogger("sccountsdiff")
-
-FORMAT = "sccountsdiff model"
-FORMAT_VERSION = 1
-PACKAGES = ("sccountsdiff", "anndata", "numpy", "safetensors", "scvi-tools", "torch")
-"""Packages whose versions are noted."""
-
-
-class SavedModel(NamedTuple):
-    """What a saved model consists of."""
-
-    attributes: dict[str, Any]
-    weights: dict[str, torch.Tensor]
-    data: Path | None
+from sccountsdiff.model.model_files import (
+    DataWriter,
+    SavedModel,
+    check_prefix,
+    description,
+    only_leftovers,
+    read_files,
+    write_files,
+)
+from sccountsdiff.model.pickled import read_pickled
 
 
 class SavingMixin(CountsDiffBase):
@@ -98,43 +77,22 @@ class SavingMixin(CountsDiffBase):
             raise TypeError("`save_kwargs` and `datamodule` must be None: weights are not saved with torch.save.")
         if save_anndata and self.adata is None:
             raise ValueError("`save_anndata=True`, but the model was loaded without data.")
-        folder, prefix = Path(dir_path), _check_prefix(prefix)
-        if folder.exists() and not overwrite and not _only_leftovers(folder, prefix):
+        folder, prefix = Path(dir_path), check_prefix(prefix)
+        if folder.exists() and not overwrite and not only_leftovers(folder, prefix):
             raise ValueError(f"{dir_path} already exists: choose another folder, or pass `overwrite=True`.")
         attributes = {name: value for name, value in self._get_user_attributes() if name.endswith("_")}
-        content = {
-            "class": type(self).__name__,
-            "versions": {name: _version(name) for name in PACKAGES},
-            "attributes": {name: to_json(value, name) for name, value in attributes.items()},
-        }
-        weights = {name: _to_save(name, value) for name, value in self.module.state_dict().items()}
-        n_bytes = sum(value.nbytes for value in weights.values())
-        if save_anndata and "compression" not in anndata_write_kwargs:
-            n_bytes += size_of(self.adata)
-
-        folder.mkdir(parents=True, exist_ok=True)
-        description = folder / f"{prefix}model.json"
-        check_can_write(description, n_bytes)
-        files = {"weights": _write_new(folder, f"{prefix}model", ".safetensors", lambda path: save_file(weights, path))}
-        if save_anndata:
-            # The functions: the methods of data in a file would have it read on from the copy.
-            is_mudata = isinstance(self.adata, MuData)
-            name, suffix, write = ("mdata", ".h5mu", write_h5mu) if is_mudata else ("adata", ".h5ad", write_h5ad)
-            copy = lambda path: write(path, self.adata, **anndata_write_kwargs)
-            files["data"] = _write_new(folder, f"{prefix}{name}", suffix, copy)
-        content["files"] = files
-        outer = {"format": FORMAT, "version": FORMAT_VERSION, "checksum": _checksum(content), "content": content}
-        with replacing(description) as beside:
-            beside.write_text(json.dumps(outer, indent=1, allow_nan=False), encoding="utf-8")
-        # From here on it is the new model. What belonged to the old one, or to a save that was killed, goes.
-        used = {file["name"] for file in files.values()}
-        for path in _pieces(folder, prefix):
-            if path.name not in used:
-                path.unlink(missing_ok=True)
+        data = self._data_writer(anndata_write_kwargs) if save_anndata else None
+        write_files(folder, prefix, type(self).__name__, attributes, self.module.state_dict(), data)
         card = folder / f"{prefix}README.md"
         if not card.exists() or MADE_BY in card.read_text(encoding="utf-8", errors="replace"):
-            with replacing(card) as beside:
-                beside.write_text(model_card(self, prefix), encoding="utf-8")
+            write_text(card, model_card(self, prefix))
+
+    def _data_writer(self, options: dict[str, Any]) -> DataWriter:
+        # The functions: the methods of data in a file would have it read on from the copy.
+        is_mudata = isinstance(self.adata, MuData)
+        stem, suffix, write = ("mdata", ".h5mu", write_h5mu) if is_mudata else ("adata", ".h5ad", write_h5ad)
+        n_bytes = 0 if "compression" in options else size_of(self.adata)
+        return DataWriter(stem, suffix, lambda path: write(path, self.adata, **options), n_bytes)
 
     @classmethod
     def load(
@@ -284,165 +242,18 @@ def read_model(
     >>> read_model("my_model").attributes["is_trained_"]
     True
     """
-    folder, prefix = Path(dir_path), _check_prefix(prefix)
-    description, pickled = folder / f"{prefix}model.json", folder / f"{prefix}model.pt"
-    if description.is_file():
-        return _read_described(description)
+    folder, prefix = Path(dir_path), check_prefix(prefix)
+    described, pickled = description(folder, prefix), folder / f"{prefix}model.pt"
+    if described.is_file():
+        return read_files(described)
     if allow_pickle and backup_url is not None:
         download(backup_url, str(folder), pickled.name)
     if not pickled.is_file():
-        what = f"it holds no {description.name}" if folder.is_dir() else "there is no such folder"
+        what = f"it holds no {described.name}" if folder.is_dir() else "there is no such folder"
         raise FileNotFoundError(f"No saved model in {str(dir_path)!r}: {what}.")
     if not allow_pickle:
         raise ValueError(
             f"{pickled} can run any code when it is loaded. If you trust who made it, load it with `allow_pickle=True`, and "
             "save it again: what is saved now holds nothing that runs."
         )
-    return _read_pickled(pickled)
-
-
-def _read_described(description: Path) -> SavedModel:
-    folder = description.parent
-    content = _read_json(description)
-    try:
-        attributes = {name: from_json(value) for name, value in content["attributes"].items()}
-        files = {what: (folder / _plain_name(file["name"]), file["sha256"]) for what, file in content["files"].items()}
-        saved = SavedModel(attributes, {}, None)
-        _check_attributes(attributes)
-        weights, data = files["weights"], files.get("data", (None, None))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{description} cannot be read as a model: {reason}.") from None
-    for path, digest in (weights, data):
-        if path is None:
-            continue
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}, which belongs to the model, is missing.")
-        if digest_of_file(path) != digest:
-            raise ValueError(f"{path} is damaged: it does not hold what was saved (its checksum is another one).")
-    try:
-        return saved._replace(weights=load_file(weights[0]), data=data[0])
-    except SafetensorError as error:
-        raise ValueError(f"{weights[0]} does not hold weights: {error}.") from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The content of a description; an error tells one that is damaged from one that is not ours."""
-    try:
-        outer = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged, or was not written by sccountsdiff: it is not JSON ({error}).") from None
-    if not isinstance(outer, dict) or outer.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a model of sccountsdiff: its format is not {FORMAT!r}.")
-    if outer.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has version {outer.get('version')!r} of the format, but this sccountsdiff reads {FORMAT_VERSION}: "
-            "install the version that saved it, or a newer one."
-        )
-    content = outer.get("content")
-    if not isinstance(content, dict) or _checksum(content) != outer.get("checksum"):
-        raise ValueError(f"{path} is damaged: it does not hold what was saved (its checksum is another one).")
-    return content
-
-
-def _read_pickled(path: Path) -> SavedModel:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=False)
-    except (AttributeError, ImportError) as error:
-        raise ValueError(
-            f"{path} needs a class that is not defined here: {error}. Import or define it first."
-        ) from None
-    except (EOFError, KeyError, OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path} is damaged, or not a saved model: {error}.") from None
-    try:
-        attributes, weights = dict(content["attr_dict"]), dict(content["model_state_dict"])
-        weights.pop("pyro_param_store", None)
-        _check_attributes(attributes)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a model of sccountsdiff: {error}.") from None
-    name = "mdata.h5mu" if is_mudata_setup(attributes["registry_"]) else "adata.h5ad"
-    data = path.with_name(path.name.removesuffix("model.pt") + name)
-    return SavedModel(attributes, weights, data if data.is_file() else None)
-
-
-def _check_attributes(attributes: Mapping[str, Any]) -> None:
-    """Refuse attributes that no model has: they are set on the one that is loaded."""
-    for name in ("registry_", "init_params_"):
-        if not isinstance(attributes.get(name), dict):
-            raise ValueError(f"it has no {name!r}")
-    for name in attributes:
-        if not (name.isidentifier() and name.endswith("_") and not name.startswith("_")):
-            raise ValueError(f"it has an attribute {name!r}")
-    setup_args(attributes["registry_"])
-    for name in ("kwargs", "non_kwargs"):
-        dict(attributes["init_params_"][name])
-
-
-def _write_new(folder: Path, stem: str, suffix: str, write: Callable[[Path], object]) -> dict[str, str]:
-    """Write a file that was not there before; its name and its checksum."""
-    path = folder / f"{stem}-{uuid4().hex[:8]}{suffix}"
-    with replacing(path) as beside:
-        try:
-            write(beside)
-        except SafetensorError as error:  # of a full disk
-            raise OSError(str(error)) from None
-    return {"name": path.name, "sha256": digest_of_file(path)}
-
-
-def _pieces(folder: Path, prefix: str) -> list[Path]:
-    """All files in the folder that this model, or an earlier one that it has replaced, consists of, but for the JSON."""
-    endings = r"model\.pt|model-[0-9a-f]{8}\.safetensors|adata-[0-9a-f]{8}\.h5ad|mdata-[0-9a-f]{8}\.h5mu"
-    name = re.compile(rf"{re.escape(prefix)}({endings})")
-    return [path for path in folder.iterdir() if name.fullmatch(path.name)]
-
-
-def _only_leftovers(folder: Path, prefix: str) -> bool:
-    """Whether there is nothing in a folder, or only what a first save that was killed has left there."""
-    if not folder.is_dir():
-        return False
-    remove_leftovers(folder)
-    left = [path for path in _pieces(folder, prefix) if path.name != f"{prefix}model.pt"]
-    return set(left) == set(folder.iterdir())
-
-
-def _check_prefix(prefix: str | None) -> str:
-    prefix = prefix or ""
-    if Path(prefix + "x").name != prefix + "x":
-        raise ValueError(f"`prefix` must be the beginning of the name of a file, not {prefix!r}.")
-    return prefix
-
-
-def _plain_name(name: str) -> str:
-    """The name of a file in the same folder; nothing that leads out of it."""
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name or ":" in name:
-        raise ValueError(f"{name!r} is not the name of a file beside it")
-    return name
-
-
-def _to_save(name: str, value: object) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"The state of the module has {name!r}, a {type(value).__name__}: only tensors can be saved.")
-    return value.detach().to("cpu", copy=True).contiguous()  # a copy each: weights may be shared
-
-
-def _checksum(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def refuse_other_types(adata: object) -> None:
-    """Refuse what is no data of scverse."""
-    if not isinstance(adata, AnnData | MuData | None):
-        raise TypeError(f"`adata` must be an AnnData or a MuData, not {type(adata).__name__}.")
-
-
-def refuse_mps(accelerator: str) -> None:
-    """Refuse Apple's GPUs. To Lightning, "gpu" is one where there is one."""
-    if accelerator == "mps" or (accelerator == "gpu" and torch.backends.mps.is_available()):
-        raise ValueError("PyTorch cannot draw binomials on Apple GPUs (mps): use the CPU.")
+    return read_pickled(pickled)

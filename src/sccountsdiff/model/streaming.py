@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from anndata.io import sparse_dataset, write_elem
 
-from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.files import check_can_write, replacing, write_text
 from sccountsdiff.io import size_of
 
 
@@ -62,8 +62,7 @@ class BlockFolder:
         if self.folder.exists() and (not note.exists() or note.read_text() != key):
             shutil.rmtree(self.folder)  # of other work, or not even begun
         self.folder.mkdir(exist_ok=True)
-        with replacing(note) as beside:
-            beside.write_text(key)
+        write_text(note, key)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:08d}.npz"
@@ -107,16 +106,16 @@ def _read(stored: Mapping[str, np.ndarray], name: str) -> np.ndarray | sp.csr_ma
     return sp.csr_matrix(parts, shape=tuple(stored[f"{name}/shape"]))
 
 
-def _write_h5ad(path: Path, frame: AnnData, blocks) -> None:
-    frame.write_h5ad(path)
-    with h5py.File(path, "r+") as file:
+def _write_h5ad(beside: Path, frame: AnnData, blocks) -> None:
+    frame.write_h5ad(beside)
+    with h5py.File(beside, "r+") as file:
         _write_matrices(file, frame.shape, blocks)
 
 
-def _write_zarr(path: Path, frame: AnnData, blocks) -> None:
+def _write_zarr(beside: Path, frame: AnnData, blocks) -> None:
     import zarr
 
-    group = zarr.open_group(str(path), mode="w")
+    group = zarr.open_group(str(beside), mode="w")
     write_elem(group, "/", frame)
     _write_matrices(group, frame.shape, blocks)
     zarr.consolidate_metadata(group.store)  # so that a reader finds all of it in one file

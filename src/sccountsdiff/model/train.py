@@ -23,7 +23,7 @@ from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.files import check_can_write
-from sccountsdiff.model.saving import refuse_mps
+from sccountsdiff.model.base import refuse_mps
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.progress import progress_callbacks
 from sccountsdiff.quiet import quiet
@@ -100,7 +100,8 @@ class TrainMixin(SetupMixin):
             Further Lightning callbacks.
         checkpoint
             Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
-            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, bit for bit.
+            from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, with as many
+            threads, bit for bit.
         **trainer_kwargs
             Passed to :class:`scvi.train.Trainer`, such as ``precision="bf16-mixed"``, or ``strategy="ddp"`` to train on
             several ``devices``.

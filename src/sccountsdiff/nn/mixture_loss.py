@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.host import host_sees, positions
+from sccountsdiff.diffusion.host import host_sees, positions, rows_of
 from sccountsdiff.diffusion.losses import PIECE, gamma_ratio
 from sccountsdiff.nn.posterior_loss import Entries
 
@@ -68,13 +68,13 @@ class _MixtureLoss(torch.autograd.Function):
             )
         if seen:
             at = positions(entries.y + entries.xt != 0)
+            row = rows_of(at, (n_cells, n_genes))
             found = outputs.new_empty(n_outputs, len(at))
             chosen = [output.reshape(-1).index_select(0, at) for output in outputs]
-            again = _loss(chosen, starts, entries.at(at), found.unbind(), has_counts=True)
+            again = _loss(chosen, starts, entries.at(at, row), found.unbind(), has_counts=True)
             losses.view(-1).index_copy_(0, at, again)
-            first = at + at // n_genes * ((n_outputs - 1) * n_genes)
             for k, slope in enumerate(found):
-                slopes.view(-1).index_copy_(0, first + k * n_genes, slope)
+                slopes.view(-1).index_copy_(0, at + (row * (n_outputs - 1) + k) * n_genes, slope)
         ctx.save_for_backward(slopes)
         return losses.sum()
 

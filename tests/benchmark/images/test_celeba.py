@@ -64,7 +64,7 @@ def test_a_folder_that_takes_no_files_is_read_image_by_image(celeba, monkeypatch
     for cache in caches(celeba):
         cache.unlink()
 
-    def refuse(path):
+    def refuse(path, n_bytes):
         raise OSError("read-only file system")
 
     monkeypatch.setattr(celeba_module, "check_can_write", refuse)

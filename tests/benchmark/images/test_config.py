@@ -17,7 +17,23 @@ def test_settings_survive_a_file(tmp_path):
         assert load_config(tmp_path / f"{name}.yaml") == config
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"base: [", b"\xff\xfe\x00", b"a: !!python/object/apply:os.mkdir [touched]", b"a: !own 3", b"a: " + b"[" * 3000],
+    ids=["half", "no text", "code", "own tag", "deep"],
+)
+def test_what_is_no_settings_is_named_and_nothing_in_it_runs(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.yaml cannot be read as settings: ") as error:
+        load_config(tmp_path / "a.yaml")
+    assert "\n" not in str(error.value) and not (tmp_path / "touched").exists()
+
+
 def test_mistakes_in_settings_are_named(tmp_path):
+    (tmp_path / "a.yaml").write_text("1: 2")
+    with pytest.raises(ValueError, match="must hold one setting a line"):
+        load_config(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text("base: digits\nlearning_rate: 1\n")
     with pytest.raises(ValueError, match="unknown settings: learning_rate"):
         load_config(tmp_path / "a.yaml")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
@@ -19,6 +20,18 @@ def test_grid_puts_every_image_in_its_place(tmp_path):
         tile = pixels[4 + row * 12 : 12 + row * 12, 4 + column * 16 : 16 + column * 16]
         assert (tile == number * 51).all()
     assert (pixels[:4] == 255).all()
+
+
+def test_a_grid_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    (tmp_path / "grid.png").write_text("before")
+
+    def fail(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match=r"grid\.png cannot be written: No space left on device"):
+        save_grid(torch.zeros(2, 1, 8, 8), tmp_path / "grid.png", 2)
+    assert (tmp_path / "grid.png").read_text() == "before" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_curves_are_drawn_of_columns_that_all_trainings_have(tmp_path, monkeypatch):

@@ -1,5 +1,8 @@
 """Genes chosen and counts kept in chunks are those of the whole matrix."""
 
+import os
+import shutil
+
 import h5py
 import numpy as np
 import pytest
@@ -58,6 +61,24 @@ def test_counts_are_mapped_and_found_again(counts, on_disk, tmp_path, monkeypatc
     for changed in ({"source": "b"}, {"source": "a", "n_genes": 4}):
         with pytest.raises(pytest.fail.Exception, match="read again"):
             chunks.read_chosen(on_disk, rows, changed.pop("n_genes", 5), 3, folder, **changed)
+
+
+@pytest.mark.parametrize("name", ["counts.json", "data.npy", "indptr.npy"])
+def test_what_is_damaged_is_set_aside_and_made_again(on_disk, tmp_path, caplog, name):
+    rows, folder = np.arange(90), tmp_path / "kept"
+    whole = chunks.read_chosen(on_disk, rows, 5, 3, folder, source="a")[0].toarray()
+    os.truncate(folder / name, 7)
+    again, _ = chunks.read_chosen(on_disk, rows, 5, 3, folder, source="a")
+    np.testing.assert_array_equal(again.toarray(), whole)
+    assert "counts.json is damaged" in caplog.text
+
+
+def test_room_is_asked_for(on_disk, tmp_path, monkeypatch):
+    """A disk that fills up while a file is mapped would end the process."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
+    with pytest.raises(OSError, match=r"counts\.json cannot be written: 1 MiB are needed, 0 are free"):
+        chunks.read_chosen(on_disk, np.arange(90), 5, 3, tmp_path / "kept", source="a")
 
 
 def test_an_interrupted_write_is_not_taken_for_whole(on_disk, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +87,7 @@ class CelebA(CountImages):
         cache, shape = self.cache, (len(self), *self.shape)
         if not cache.is_file():
             try:
-                check_can_write(cache)
+                check_can_write(cache, math.prod(shape))  # one byte each
             except OSError as error:
                 logger.warning("CelebA is read image by image, which is slow: %s", error)
                 return None

@@ -9,7 +9,7 @@ from sccountsdiff.benchmark.images.network import IMAGE_HEADS, IMAGE_INPUTS
 from sccountsdiff.benchmark.optional import optional_import
 from sccountsdiff.checks import check_number, check_share, one_of, whole_number
 from sccountsdiff.diffusion import get_schedule
-from sccountsdiff.files import replacing
+from sccountsdiff.files import write_text
 
 LEAST_SCORED = 10
 """Images that a score needs: the inception score is an average over as many parts."""
@@ -144,8 +144,12 @@ def load_config(source: str | Path, **changes) -> ImageConfig:
     settings, base = {}, str(source)
     if Path(source).suffix in (".yaml", ".yml"):
         yaml = optional_import("yaml", "Reading settings", "images")
-        settings = yaml.safe_load(Path(source).read_text()) or {}
-        if not isinstance(settings, dict):
+        try:
+            settings = yaml.safe_load(Path(source).read_text(encoding="utf-8")) or {}
+        except (yaml.YAMLError, RecursionError, ValueError) as error:  # also of tags that would make objects
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{source} cannot be read as settings: {reason}.") from None
+        if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
             raise ValueError(f"{source} must hold one setting a line, as in 'n_steps: 1000'.")
         base = settings.pop("base", None)
         unknown = set(settings) - {field.name for field in dataclasses.fields(ImageConfig)}
@@ -176,5 +180,4 @@ def save_config(config: ImageConfig, path: str | Path) -> None:
     """
     yaml = optional_import("yaml", "Reading settings", "images")
     settings = dataclasses.asdict(config) | {"channels": list(config.channels)}  # YAML has no tuples
-    with replacing(path) as beside:
-        beside.write_text(yaml.safe_dump(settings, sort_keys=False))
+    write_text(path, yaml.safe_dump(settings, sort_keys=False))

@@ -62,7 +62,8 @@ def save_grid(
     draw = optional_import("PIL.ImageDraw", "Drawing grids", "images").Draw(page)
     for row, title in enumerate(titles):
         draw.text((3, gap + (row + 0.5) * cell_height - 6), title, fill="black")
-    page.save(path)
+    with replacing(path) as beside:
+        page.save(beside)
 
 
 def plot_histories(histories: dict[str, pd.DataFrame], path: str | Path) -> None:

@@ -25,7 +25,7 @@ from sccountsdiff.benchmark.images.recipes import RECIPES, ImageRecipe
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import check_options, default_device, own_device, read_history, train
 from sccountsdiff.checks import one_of, whole_number
-from sccountsdiff.files import check_can_write, replacing
+from sccountsdiff.files import check_folder, write_table
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -70,8 +70,7 @@ class _Bench:
                 raise ValueError(
                     f"`batch_size` {config.batch_size} cannot be shared evenly by {n} `devices`: change either."
                 )
-        existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.exists())
-        check_can_write(existing / "probe")
+        check_folder(output)
         return cls(splits, reference, train_kwargs, devices)
 
     @property
@@ -190,7 +189,7 @@ def run_images(
 
     drawn["folder"] = output / "drawn"
     losses = pd.Series(heldout_losses(model, splits.heldout), name="heldout_loss")
-    losses.to_csv(output / "losses.csv", index_label="predictor")
+    write_table(output / "losses.csv", losses.to_frame(), index=True, index_label="predictor")
     plot_histories({config.schedule: read_history(output / "history.csv")}, output / "history.png")
     studies.class_grid(model, output / "classes.png", seed=config.seed, **bench.drawing)
     studies.attrition_grid(model, output / "attrition.png", seed=config.seed, **bench.drawing)
@@ -323,8 +322,7 @@ def _draw_figure(recipe: ImageRecipe, models, folders, path: Path, drawing: dict
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
-    with replacing(path) as beside:
-        table.to_csv(beside, index=False)
+    write_table(path, table)
 
 
 def _found(splits: Splits, bench: _Bench, judge: str) -> str:

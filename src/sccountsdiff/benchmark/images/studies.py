@@ -22,7 +22,7 @@ from sccountsdiff.benchmark.images.plots import plot_histories, save_grid
 from sccountsdiff.benchmark.images.scores import ImageEvaluator
 from sccountsdiff.benchmark.images.training import Evaluate, train
 from sccountsdiff.diffusion.schedules import SCHEDULES
-from sccountsdiff.files import replacing
+from sccountsdiff.files import write_table
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -339,8 +339,7 @@ def schedules(
         for model, (_, folder, rows) in zip(models, parts, strict=True)
     ]
     table = pd.concat(tables, ignore_index=True)
-    with replacing(output / "schedules.csv") as beside:
-        table.to_csv(beside, index=False)
+    write_table(output / "schedules.csv", table)
     return table
 
 

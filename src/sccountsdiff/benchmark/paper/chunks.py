@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from sccountsdiff.benchmark.preprocessing import coefficient_of_variation
-from sccountsdiff.files import replacing
+from sccountsdiff.files import check_can_write, set_aside, write_text
 
 CHUNK = 20_000
 """Cells that are read at a time."""
@@ -87,17 +87,17 @@ def read_chosen(
     """
     asked = {"source": source, "n_cells": len(rows), "n_genes": n_genes, "min_cells": min_cells}
     note = None if folder is None else Path(folder) / "counts.json"
-    if note is not None and note.exists():
-        kept = json.loads(note.read_text())
-        if {name: kept.get(name) for name in asked} == json.loads(json.dumps(asked)):
-            parts = [np.load(note.with_name(f"{part}.npy"), mmap_mode="r") for part in PARTS]
-            return sparse.csr_matrix(tuple(parts), shape=tuple(kept["shape"]), copy=False), np.asarray(kept["genes"])
+    kept = None if note is None else _kept(note, asked)
+    if kept is not None:
+        return kept
     genes, n_counts = choose_genes(matrix, rows, n_genes, min_cells)
     index = np.int32 if max(n_counts, len(genes)) < np.iinfo(np.int32).max else np.int64
     shapes = {"data": (n_counts, np.float32), "indices": (n_counts, index), "indptr": (len(rows) + 1, index)}
     if note is not None:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)  # without it, what is there is not taken for whole
+        # A disk that fills up while a file is mapped ends the process without a word.
+        check_can_write(note, sum(size * np.dtype(kind).itemsize for size, kind in shapes.values()))
     made = {
         name: np.zeros(size, dtype=kind)
         if note is None
@@ -117,6 +117,20 @@ def read_chosen(
     if note is not None:
         for part in made.values():
             part.flush()
-        with replacing(note) as beside:
-            beside.write_text(json.dumps({**asked, "shape": shape, "genes": genes.tolist()}))
+        write_text(note, json.dumps({**asked, "shape": shape, "genes": genes.tolist()}))
     return sparse.csr_matrix(tuple(made[name] for name in PARTS), shape=shape, copy=False), genes
+
+
+def _kept(note: Path, asked: dict) -> tuple[sparse.csr_matrix, np.ndarray] | None:
+    """What an earlier call has written for the same question; what is damaged is set aside."""
+    if not note.is_file():
+        return None
+    try:
+        kept = json.loads(note.read_text())
+        if {name: kept.get(name) for name in asked} != json.loads(json.dumps(asked)):
+            return None
+        parts = [np.load(note.with_name(f"{part}.npy"), mmap_mode="r") for part in PARTS]
+        return sparse.csr_matrix(tuple(parts), shape=tuple(kept["shape"]), copy=False), np.asarray(kept["genes"])
+    except (AttributeError, EOFError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+        set_aside(note, error)
+        return None

@@ -10,7 +10,7 @@ import pandas as pd
 from sccountsdiff.benchmark.reporting import png
 from sccountsdiff.benchmark.simulated import plots
 from sccountsdiff.benchmark.simulated.study import COMPARED, TRUE_SAMPLE, Study
-from sccountsdiff.files import write_table, write_text
+from sccountsdiff.files import write_bytes, write_table, write_text
 
 
 def closest(marginal: pd.DataFrame) -> pd.Series:
@@ -136,7 +136,7 @@ def write_report(study: Study, output: str | Path) -> Path:
         "rounding": plots.roundings(study.rounded),
     }
     for name, figure in figures.items():
-        (output / f"simulated_{name}.png").write_bytes(png(figure))
+        write_bytes(output / f"simulated_{name}.png", png(figure))
         page.append(f"![{name}](simulated_{name}.png)\n")
     target = output / "simulated.md"
     write_text(target, "\n".join(page))
