@@ -35,6 +35,7 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "dropout 0.3": ({"dropout_rate": 0.3}, {}),
     "512 hidden units": ({"n_hidden": 512}, {}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),
+    "one dispersion": ({"head": "nb"}, {}),
     "mixture of gammas": ({"head": "gamma_mixture"}, {}),
 }
 """Arguments of the model, and constants of training, by name."""
@@ -64,7 +65,7 @@ def changed(constants: dict) -> Iterator[None]:
 def scores(dataset: bm.datasets.Dataset, variant: str, seed: int) -> pd.DataFrame:
     """All metrics of the one-pass mean and of draws, on validation cells."""
     arguments, constants = VARIANTS[variant]
-    head = arguments.get("head", "nb")
+    head = arguments.get("head", "nb_mixture")
     model_kwargs = {name: value for name, value in arguments.items() if name != "head"}
     methods = [kind(head=head, model_kwargs=model_kwargs) for kind in (CountsDiff, CountsDiffMean)]
     with changed(constants):
