@@ -667,21 +667,35 @@ def modalities_are_predicted_best() -> bool:
     return bool((rows.idxmin(axis=1) == "countsdiff").all())
 
 
+PAPER_S = "CountsDiff, the paper's"
+
+
 def _paper_model(metric: str, n_samples: int = 1) -> pd.Series:
     """Mean over seeds of each model that was trained to convergence on a small problem."""
     rows = select("paper_model", genes="common", metric=metric, n_samples=n_samples)
     return rows.groupby("model")["value"].mean()
 
 
-@claim
-def paper_model_converged() -> bool:
-    """The validation loss falls by less than 2 % of its whole fall in the last tenth of the epochs, for each model."""
-    for _, part in read("paper_model_losses").groupby(["genes", "model", "seed"]):
+def _still_falling() -> pd.Series:
+    """By how much of its whole fall the validation loss of each training falls in the last tenth of the epochs."""
+    shares = {}
+    for training, part in read("paper_model_losses").groupby(["model", "genes", "seed"]):
         loss, tenth = part["validation_loss"], len(part) // 10
         fall = loss.iloc[0] - loss.min()
-        if loss.iloc[-2 * tenth : -tenth].min() - loss.iloc[-tenth:].min() > 0.02 * fall:
-            return False
-    return True
+        shares[training] = (loss.iloc[-2 * tenth : -tenth].min() - loss.iloc[-tenth:].min()) / fall
+    return pd.Series(shares)
+
+
+@claim
+def paper_model_converged() -> bool:
+    """By less than 2 %, with every seed, for all models but ReMDM, of which the page says how far it is."""
+    return bool((_still_falling().drop("ReMDM") < 0.02).all())
+
+
+@value
+def remdm_still_falls() -> str:
+    """The most of all seeds."""
+    return f"{_still_falling()['ReMDM'].max():.0%}".replace("%", " %")
 
 
 @claim
@@ -712,9 +726,11 @@ def default_draws_markers_best() -> bool:
 
 @claim
 def blackout_adds_counts() -> bool:
-    """Its draws are too high by more than a quarter of the mean count of a site, those of the paper's model by none of it."""
-    bias, mean = _paper_model("bias"), 2 * read("paper_model_last_steps").query("genes == 'common'")["expected"].max()
-    return bool(bias["Blackout"] > 0.25 * mean and abs(bias["CountsDiff, the paper's"]) < 0.1 * mean)
+    """With every seed its draws are too high, and exceed those of the paper's model by a quarter of the mean count of a site."""
+    mean = 2 * read("paper_model_last_steps").query("genes == 'common'")["expected"].max()
+    bias = select("paper_model", genes="common", metric="bias", n_samples=1)
+    bias = bias.pivot_table(index="seed", columns="model", values="value").dropna()
+    return bool((bias["Blackout"] > 0).all() and (bias["Blackout"] - bias[PAPER_S] > 0.25 * mean).all())
 
 
 @claim

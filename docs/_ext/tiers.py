@@ -149,9 +149,10 @@ def blocks(folder: Path = RESULTS) -> str | None:
     path = folder / "blocks.csv"
     if not path.exists():
         return None
-    by_method = pd.read_csv(path).groupby(["block", "method", "metric"], sort=False)["value"]
-    means, errors = by_method.mean(), by_method.sem()
-    seeds = by_method.size()
+    table = pd.read_csv(path)
+    values = table.groupby(["block", "method", "metric"], sort=False)["value"]
+    means, errors = values.mean(), values.sem()
+    seeds = table.groupby(["block", "method"])["seed"].nunique()
     columns = ["rmse", "ratio_of_sums", "spearman_per_gene", "coverage_90"]
     lines = ["| missing | method | RMSE | ratio of sums | Spearman | in 90 % interval |", "|---" * 6 + "|"]
     for block, method in means.index.droplevel("metric").unique():
@@ -159,7 +160,7 @@ def blocks(folder: Path = RESULTS) -> str | None:
         cells = ["" if key not in means.index else f"{means[key]:.3g}" for key in keys]
         if not pd.isna(error := errors.get(keys[1])):
             cells[1] += f" ± {error:.2g}"
-        lines.append(f"| {block} ({seeds[keys[0]]} seeds) | {method} | " + " | ".join(cells) + " |")
+        lines.append(f"| {block} ({seeds[block, method]} seeds) | {method} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
