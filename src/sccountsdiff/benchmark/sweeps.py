@@ -169,7 +169,7 @@ def schedule(dataset: DataSource = "pbmc68k", values: Sequence[str] = tuple(SCHE
 
 
 def rounding(
-    dataset: DataSource = "pbmc68k", values: Sequence[str] = (*MEAN_ROUNDINGS, "nb"), **options: Any
+    dataset: DataSource = "pbmc68k", values: Sequence[str] = (*MEAN_ROUNDINGS, "mixture"), **options: Any
 ) -> pd.DataFrame:
     """Vary how the expected number of births of a step becomes a whole number.
 
@@ -178,7 +178,7 @@ def rounding(
     dataset
         Name, ``.h5ad`` file or data set.
     values
-        Names of roundings; ``"nb"`` needs a method with that head.
+        Names of roundings; ``"mixture"``, ``"nb"`` and ``"hurdle"`` need a method with a head that predicts such a law.
     **options
         As in :func:`attrition`.
 
