@@ -306,7 +306,7 @@ def saved_table(folder: Path, dataset: str) -> pd.DataFrame:
     """What is in the table of a data set, with the names of methods without their settings; empty if there is none."""
     path = folder / f"tier1_{dataset}.csv"
     table = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=COLUMNS)
-    return table.assign(name=table["method"].astype(str).str.partition("(")[0])
+    return table.assign(name=[method.partition("(")[0] for method in table["method"]])
 
 
 def write_results(path: Path, table: pd.DataFrame) -> None:

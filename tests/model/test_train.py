@@ -118,7 +118,7 @@ class TestTraining:
         assert asked == [(36, 7)]
 
     def test_training_can_go_on(self, simulate, train):
-        model = train(simulate(40).adata, 1)
+        model = train(simulate(300).adata, 1)
         before = {key: value.clone() for key, value in model.module.state_dict().items()}
         modes = []
 
