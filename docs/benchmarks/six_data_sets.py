@@ -366,10 +366,18 @@ def main() -> None:
     ]
     if arguments.tune_only:
         todo = list({(job.method, job.dataset): job for job in todo}.values())
-    work = (lambda job: comparison.methods(job.method, job.dataset)) if arguments.tune_only else comparison.run
-    if not arguments.collect_only:
+
+    def work(job: Job) -> None:
+        if arguments.tune_only:
+            comparison.methods(job.method, job.dataset)
+        else:
+            comparison.run(job)
+        comparison.collect()  # after each: what is in the tables outlives the folder
+
+    if arguments.collect_only:
+        comparison.collect()
+    else:
         follow(todo, work)
-    comparison.collect()
 
 
 def follow(todo: Sequence[Job], work: Callable[[Job], object]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from sccountsdiff.checks import whole_number
 from sccountsdiff.diffusion import MixturePrediction, Prediction
-from sccountsdiff.diffusion.losses import count_loss, law_loss, log_gamma_ratio
+from sccountsdiff.diffusion.host import host_sees, positions
+from sccountsdiff.diffusion.losses import count_loss, in_pieces, law_loss, log_gamma_ratio
 from sccountsdiff.nn.heads import INITIAL_LOG_DISPERSION, Head, HeadInput, bounded_dispersion, entries_of, register_head
 from sccountsdiff.nn.mixture_loss import posterior_mixture_loss
 
@@ -46,21 +50,15 @@ class NegativeBinomialMixture(Head):
 
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
-        shift, logits, log_thetas = outputs.tensor_split([1, self.n_components])
-        mu = torch.exp(given.log_mean + shift[0])
-        # Probabilities are relative to that of the first component.
-        log_weights = torch.cat([torch.zeros_like(shift), logits])
-        seen, laws = [], []
-        for log_weight, log_theta, start in zip(log_weights, log_thetas, self.starts, strict=True):
-            log_theta = INITIAL_LOG_DISPERSION + start + given.log_dispersion + log_theta
-            theta = bounded_dispersion(log_theta, mu, given.largest)
-            beta = theta / mu
-            log_shape, log_rate = torch.log(theta + given.xt), torch.log(beta + given.p)
-            # The probability of the noised count, but for factors that all components share.
-            found = log_gamma_ratio(theta, given.xt) - theta * torch.log1p(given.p / beta) - given.xt * log_rate
-            seen.append(log_weight + found)
-            laws.append(Prediction(given.log_lost + log_shape - log_rate, log_shape))
-        return MixturePrediction.of(torch.stack(seen).log_softmax(0), laws)
+        n = self.n_components
+        log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion + torch.zeros_like(given.log_lost)
+        known = (given.log_mean, given.xt, given.p, given.log_lost, log_dispersion)
+        found = in_pieces(partial(_laws, self.starts, given.largest), *outputs.unbind(), *known)
+        laws = [
+            Prediction(log_mean, log_shape)
+            for log_mean, log_shape in zip(found[n : 2 * n], found[2 * n :], strict=True)
+        ]
+        return MixturePrediction.of(found[:n], laws)
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean, and the likelihood of the mixture."""
@@ -71,3 +69,32 @@ class NegativeBinomialMixture(Head):
         if type(self) is not NegativeBinomialMixture:
             return super().total_loss(y, outputs, given, weight)
         return posterior_mixture_loss(outputs, self.starts, entries_of(y, given, weight))
+
+
+def _laws(starts: Sequence[float], largest: Tensor | float, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Log probabilities, log means and log dispersions of all components, of some cells."""
+    n = len(starts)
+    shift, logits, log_thetas = rows[0], rows[1:n], rows[n : 2 * n]
+    log_mean, xt, p, log_lost, log_dispersion = rows[2 * n :]
+    mu = torch.exp(log_mean + shift)
+    log_weights, log_means, log_shapes = [], [], []
+    for logit, log_theta, start in zip([torch.zeros_like(mu), *logits], log_thetas, starts, strict=True):
+        theta = bounded_dispersion(log_dispersion + start + log_theta, mu, largest)
+        beta = theta / mu
+        log_shape, log_rate = torch.log(theta + xt), torch.log(beta + p)
+        # The probability of the noised count, but for factors that all components share.
+        seen = _of_counts(theta, xt, log_rate) - theta * torch.log1p(p / beta)
+        log_weights.append(logit + seen)
+        log_means.append(log_lost + log_shape - log_rate)
+        log_shapes.append(log_shape)
+    return *torch.stack(log_weights).log_softmax(0).unbind(), *log_means, *log_shapes
+
+
+def _of_counts(theta: Tensor, xt: Tensor, log_rate: Tensor) -> Tensor:
+    """What noised counts add to the log probability; it is 0 for 0, and most are, so that few are looked at if the host sees which."""
+    if torch.is_grad_enabled() or not host_sees(xt):
+        return log_gamma_ratio(theta, xt) - xt * log_rate
+    found, at = torch.zeros_like(theta), positions(xt != 0)
+    some, counts, rates = (values.reshape(-1).index_select(0, at) for values in (theta, xt, log_rate))
+    found.view(-1).index_copy_(0, at, log_gamma_ratio(some, counts) - counts * rates)
+    return found
