@@ -139,7 +139,7 @@ def run_speed(
         Times that each is measured.
     max_epochs
         Epochs of ``training``, which stops early as each method does by itself; those after the best validation loss do not
-        count. Default: :data:`MAX_EPOCHS` of simulated counts; of a file, what each method takes by default.
+        count. Default: ``MAX_EPOCHS`` of simulated counts; of a file, what each method takes by default.
     seed
         Seed of counts and methods.
 
