@@ -202,7 +202,7 @@ def test_mixed_precision_holds_deep_cells(dtype, head):
 def test_sampling_may_be_in_half_precision(dtype, settings):
     """As ``torch.autocast`` around a call has it: expectations are those of single precision, but for its rounding."""
     module = make(n_factors=3).eval()
-    torch.nn.init.normal_(module.denoiser.backbone.decoder.weight, std=0.3)
+    torch.nn.init.normal_(module.denoiser.backbone.decoder.mean.weight, std=0.3)
     cells = module.read(batch())
     status = torch.full_like(cells["x0"], OBSERVED)
     status[:, :6] = NOISED

@@ -163,7 +163,7 @@ class TestDenoiseWith:
     def test_unseen_categories_and_null_are_the_same(self):
         module = make(n_categories=[3], head="poisson")
         with torch.no_grad():
-            module.denoiser.backbone.decoder.weight.normal_()
+            module.denoiser.backbone.decoder.mean.weight.normal_()
             module.denoiser.backbone.blocks[0].modulation.weight.normal_()
         x, status, t = torch.ones(1, N_GENES), torch.zeros(1, N_GENES), torch.ones(1)
         null = torch.tensor([False])

@@ -177,20 +177,22 @@ class CountsDiffModule(BaseModuleClass):
         kept: Tensor | None = None,
         x: Tensor | None = None,
         status: Tensor | None = None,
+        only_mean: bool = False,
     ) -> Denoiser:
         """The denoiser for these cells' covariates, as :func:`~sccountsdiff.diffusion.guide` wants it.
 
         A cell with a category that was not there in training, or with NaN, is in the null state: training drops all
         covariates of a cell or none. ``kept`` is the share of the molecules of training cells that was left when they were
         thinned. With ``x`` and ``status``, entries that are observed there are taken to be the same in all calls, and what
-        follows from them is computed once.
+        follows from them is computed once. With ``only_mean``, the law is no more than its mean.
         """
         look = self._look_with(categories, continuous, kept, x, status)
+        read = self.denoiser.head.expect if only_mean else self.denoiser.head.law
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
             outputs, given = look(x, status, t, null)
             with torch.autocast(x.device.type, enabled=False):
-                return self.denoiser.head.law(outputs, given)
+                return read(outputs, given)
 
         return denoise
 

@@ -18,11 +18,11 @@ COUNTS = np.arange(3000)
 
 def prior_of(place, outputs, log_mean) -> np.ndarray:
     """Probabilities of all counts of an entry before any of it is seen."""
-    logits, shifts, log_thetas = (part[(slice(None), *place)].numpy() for part in outputs.chunk(3))
-    weights = np.exp(logits) / np.exp(logits).sum()
+    (shift, *logits), shifts, log_thetas = (part[(slice(None), *place)].numpy() for part in outputs.chunk(3))
+    weights = np.exp([0.0, *logits]) / np.exp([0.0, *logits]).sum()
     found = 0
     for k, weight in enumerate(weights):
-        mu, theta = (2 * k + 1) / 3 * math.exp(log_mean + shifts[k]), math.exp(1 + log_thetas[k])
+        mu, theta = (2 * k + 1) / 3 * math.exp(log_mean + shift + shifts[k]), math.exp(1 + log_thetas[k])
         found = found + weight * stats.nbinom(theta, theta / (theta + mu)).pmf(COUNTS)
     return found
 
@@ -46,7 +46,8 @@ def test_is_bayes_rule(given_input, remaining_by_enumeration):
 def test_one_component_is_the_negative_binomial(given_input):
     outputs = torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     given = replace(given_input, largest=torch.tensor([2.0, 9.0, 50.0], dtype=torch.float64))
-    found, expected = GammaMixture(1).predict(outputs, given), NegativeBinomial().predict(outputs[1:], given)
+    of_law = torch.stack([outputs[0] + outputs[1], outputs[2]])
+    found, expected = GammaMixture(1).predict(outputs, given), NegativeBinomial().predict(of_law, given)
     torch.testing.assert_close(found.log_mean, expected.log_mean)
     torch.testing.assert_close(found.any_of(0.7), expected.any_of(0.7))
 

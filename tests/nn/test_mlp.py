@@ -28,13 +28,13 @@ def test_there_may_be_no_blocks_and_sizes_may_be_numbers_of_numpy(channels, toke
 
 def test_a_channel_of_zeros_is_left_out_of_the_product_if_it_is_seen():
     network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1).eval()
-    torch.nn.init.normal_(network.decoder.weight)
+    torch.nn.init.normal_(network.decoder.mean.weight)
     channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
     channels[:, 0] = 0
     expected = network(channels, tokens)
     with torch.no_grad():
         torch.testing.assert_close(network(channels, tokens), expected.detach())
-        network.encoder.weight[:, :20] = torch.nan
+        network.encoder.counts.weight[:, :20] = torch.nan
         assert network(channels, tokens).isfinite().all()
         channels[0, 0, 0] = 1
         assert network(channels, tokens).isnan().any()
@@ -42,7 +42,7 @@ def test_a_channel_of_zeros_is_left_out_of_the_product_if_it_is_seen():
 
 def test_a_channel_that_is_the_same_in_all_cells_is_multiplied_once_if_it_is_seen(monkeypatch):
     network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1).eval()
-    torch.nn.init.normal_(network.decoder.weight)
+    torch.nn.init.normal_(network.decoder.mean.weight)
     channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
     channels[:, 2] = (torch.arange(20) < 10).float()
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_a_channel_that_is_the_same_in_all_cells_is_multiplied_once_if_it_is_see
 
 def test_dropout_does_not_depend_on_whether_gradients_are_recorded():
     network = MLP(n_genes=20, n_outputs=2, n_hidden=8, n_layers=1, dropout_rate=0.5).train()
-    torch.nn.init.normal_(network.decoder.weight)
+    torch.nn.init.normal_(network.decoder.mean.weight)
     channels, tokens = torch.rand(5, 3, 20), torch.randn(5, 2, 8)
     results = []
     for recorded in (True, False):
@@ -61,3 +61,17 @@ def test_dropout_does_not_depend_on_whether_gradients_are_recorded():
         with torch.set_grad_enabled(recorded):
             results.append(network(channels, tokens).detach())
     torch.testing.assert_close(*results)
+
+
+def test_what_is_spread_around_means_costs_a_fraction_of_the_means():
+    one, four = (sum(p.numel() for p in MLP(n_genes=1000, n_outputs=n).parameters()) for n in (1, 4))
+    means = 1000 * (256 + 1)
+    assert four - one < means
+
+
+def test_outputs_beside_the_first_are_made_of_a_few_numbers(perturb):
+    torch.manual_seed(0)
+    network = perturb(MLP(n_genes=300, n_outputs=2, n_hidden=128)).eval()
+    first, second = network(torch.rand(200, 3, 300), torch.randn(200, 2, 128))
+    ranks = [int(torch.linalg.matrix_rank(outputs - outputs.mean(0), rtol=1e-4)) for outputs in (first, second)]
+    assert ranks[0] > mlp.SHAPE_UNITS >= ranks[1]

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from sccountsdiff.diffusion import count_loss
-from sccountsdiff.nn import NegativeBinomial, NegativeBinomialMixture
+from sccountsdiff.nn import HeadInput, NegativeBinomial, NegativeBinomialMixture
 from sccountsdiff.nn.nb_mixture import SPREAD
 
 COUNTS = np.arange(3000)
@@ -82,3 +82,20 @@ def test_refuses_no_components():
 @pytest.mark.parametrize("head", ["nb_mixture", NegativeBinomialMixture(3)], ids=["name", "object"])
 def test_a_model_with_it(use_a_head, head):
     use_a_head(head)
+
+
+@pytest.mark.parametrize("n_components", [1, 2, 3])
+def test_without_noised_counts_the_law_is_what_bayes_rule_leaves_of_it(n_components, given_input, monkeypatch):
+    """Which takes another way if nobody sees that there are none, as on a GPU."""
+    head, outputs = NegativeBinomialMixture(n_components), numbers(2 * n_components, 4, 3)
+    given = replace(given_input, xt=torch.zeros(4, 3).double(), p=torch.zeros(4, 3).double(), log_dispersion=0.4)
+    found = head.predict(outputs, given)
+    monkeypatch.setattr(HeadInput, "is_without_noised", False)
+    expected = head.predict(outputs, given)
+    for ask in (
+        lambda law: law.log_mean,
+        lambda law: law.variance,
+        lambda law: law.any_of(0.3),
+        lambda law: law.log_zero,
+    ):
+        torch.testing.assert_close(ask(found), ask(expected))

@@ -80,6 +80,7 @@ def fill(
     n_samples: int = 1,
     batch_size: int | None = None,
     summaries: Sequence[Summary] = (),
+    only_means: bool = False,
     silent: bool = False,
     description: str = "Imputing",
     on_move: OnMove | None = None,
@@ -90,7 +91,7 @@ def fill(
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
     Blocks whose numbers are done are left out. With ``summaries``, the values are these, of the law of each entry over all
-    chains, in place of draws. With several ``transforms``, draws take them in turn, and expectations are those under all of
+    chains, in place of draws; with ``only_means``, they are means, for which less has to be known. With several ``transforms``, draws take them in turn, and expectations are those under all of
     them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
@@ -115,7 +116,8 @@ def fill(
             rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
             carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
             draws = [
-                partial(draw_sites, module, some, status, settings, rows=block, on_move=on_move) for some in carried
+                partial(draw_sites, module, some, status, settings, rows=block, on_move=on_move, only_mean=only_means)
+                for some in carried
             ]
             start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
             if summaries:
@@ -167,17 +169,24 @@ def draw_sites(
     rows: np.ndarray | slice | None = None,
     on_move: OnMove | None = None,
     on_last: Callable[[Tensor, Prediction], None] | None = None,
+    only_mean: bool = False,
 ) -> Tensor:
-    """One draw of the noised entries of some cells; ``rows`` say which cells of the data these are."""
+    """One draw of the noised entries of some cells; ``rows`` say which cells of the data these are.
+
+    With ``only_mean``, no more than the mean is asked for of the last law.
+    """
     # A setting of the reverse process is an argument of `sample` of the same name.
     settings_of_sample = {name: value for name, value in vars(settings).items() if name in SAMPLE_ARGUMENTS}
     settings_of_sample["attrition"] = settings.attrition if rows is None else settings.attrition.of_cells(rows)
     settings_of_sample["known"] = settings.known or "clean"
     fixed = {"x": cells["x0"], "status": status} if settings_of_sample["known"] == "clean" else {}
+    walk = reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples)
+    only_mean = len(walk) == 1 and settings.final == "mean" and (only_mean or on_last is None)
+    denoise = module.denoise_with(cells["categories"], cells["continuous"], **fixed, only_mean=only_mean)
     return sample(
-        guide(module.denoise_with(cells["categories"], cells["continuous"], **fixed), settings.guidance),
+        guide(denoise, settings.guidance),
         module.schedule,
-        reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples),
+        walk,
         cells["x0"],
         status,
         generator=generator,

@@ -88,6 +88,7 @@ class Plan:
             n_folds=self.n_folds,
             n_samples=self.n_chains,
             summaries=[layer.of_law for layer in self.layers.values()] if self.by_law else (),
+            only_means=list(self.layers) == [""] and self.settings.final == "mean",
             batch_size=self.batch_size,
             seed=self.seed,
             silent=self.silent,

@@ -41,11 +41,12 @@ class GammaMixture(Head):
 
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
-        logits, shifts, log_thetas = outputs.chunk(3)
+        (shift, *logits), shifts, log_thetas = (part.unbind() for part in outputs.chunk(3))
+        logits = torch.stack([torch.zeros_like(shift), *logits])  # of the first, it is what others are compared with
         log_weights, laws = [], []
-        for k, (log_weight, shift, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
+        for k, (log_weight, own, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
             start = math.log((2 * k + 1) / self.n_components)  # of equal weights, the mean is 1
-            mu = torch.exp(given.log_mean + start + shift)
+            mu = torch.exp(given.log_mean + shift + (start + own))
             theta = bounded_dispersion(INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta, mu, given.largest)
             inverse_scale = theta / mu
             log_shape, log_rate = torch.log(theta + given.xt), torch.log(inverse_scale + given.p)

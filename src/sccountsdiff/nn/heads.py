@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sccountsdiff.diffusion import Prediction, count_loss, nb_loss
+from sccountsdiff.diffusion.host import host_sees
 from sccountsdiff.diffusion.losses import in_pieces
 from sccountsdiff.nn.posterior_loss import Entries, posterior_nb_loss
 from sccountsdiff.registry import Registry
@@ -66,6 +67,11 @@ class HeadInput:
     largest: Tensor | float = math.inf
     log_dispersion: Tensor | float = 0.0
 
+    @property
+    def is_without_noised(self) -> bool:
+        """Whether the host sees that nothing is left of any gene, as at t = 1: a law is what it was before."""
+        return host_sees(self.p) and not self.p.detach().numpy().any()
+
 
 class Head(ABC):
     """Turns the outputs of a backbone into the law of the remaining counts, and says how that is trained.
@@ -115,6 +121,10 @@ class Head(ABC):
         if not isinstance(prediction, Prediction):
             raise TypeError(f"The head {type(self).__name__} must return a Prediction, not {prediction!r}.")
         return prediction
+
+    def expect(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The mean of the law, for those who ask for no more; a head may know a faster way to it."""
+        return Prediction(self.law(outputs, given).log_mean)
 
     def total_loss(self, y: Tensor, outputs: Tensor, given: HeadInput, weight: Tensor) -> Tensor:
         """Sum of the weighted losses of all entries, which is trained; a head may know a faster way to it."""

@@ -54,33 +54,38 @@ class _MixtureLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, outputs: Tensor, starts: tuple[float, ...], *values: Tensor) -> Tensor:
         entries = Entries(*values)
-        n_outputs, n_cells, n_genes = outputs.shape
-        slopes = outputs.new_empty(n_cells, n_outputs, n_genes)
-        losses = torch.empty_like(entries.y)
-        seen = host_sees(outputs)
-        # What is computed for each entry of a piece stays in the cache of a core. Most entries have no counts, and their
-        # loss takes a fraction of the time; if the host can see which do, these are done again.
-        size = max(1, PIECE // max(n_genes, 1)) if seen else n_cells
-        for start in range(0, n_cells, size):
-            some = slice(start, start + size)
-            losses[some] = _loss(
-                outputs[:, some].unbind(), starts, entries.rows(some), slopes[some].unbind(1), has_counts=not seen
-            )
-        if seen:
-            at = positions(entries.y + entries.xt != 0)
-            row = rows_of(at, (n_cells, n_genes))
-            found = outputs.new_empty(n_outputs, len(at))
-            chosen = [output.reshape(-1).index_select(0, at) for output in outputs]
-            again = _loss(chosen, starts, entries.at(at, row), found.unbind(), has_counts=True)
-            losses.view(-1).index_copy_(0, at, again)
-            for k, slope in enumerate(found):
-                slopes.view(-1).index_copy_(0, at + (row * (n_outputs - 1) + k) * n_genes, slope)
+        if not host_sees(outputs):
+            slopes = outputs.new_empty(outputs.shape[1], len(outputs), outputs.shape[2])
+            total = _loss(outputs.unbind(), starts, entries, slopes.unbind(1), has_counts=True).sum()
+        else:
+            slopes = outputs.new_zeros(outputs.shape[1], len(outputs), outputs.shape[2])
+            total = _some_by_some(outputs, starts, entries, slopes)
         ctx.save_for_backward(slopes)
-        return losses.sum()
+        return total
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return (gradient * ctx.saved_tensors[0]).movedim(1, 0), *[None] * (1 + len(Entries._fields))
+
+
+def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries, slopes: Tensor) -> Tensor:
+    """The loss of the entries that have a weight, where the host sees which: zeros, and those with counts.
+
+    Most have no counts, and their loss takes a fraction of the time. What is computed for each of a piece stays in the cache.
+    """
+    n_outputs, *shape = outputs.shape
+    flat, total = [output.reshape(-1) for output in outputs], outputs.new_zeros(())
+    is_zero = entries.xt + entries.y == 0
+    for has_counts, which in ((False, is_zero), (True, ~is_zero)):
+        for at in positions(which & (entries.weight != 0)).split(PIECE):
+            row = rows_of(at, (shape[0], shape[1]))
+            found = outputs.new_empty(n_outputs, len(at))
+            chosen = [output.index_select(0, at) for output in flat]
+            total += _loss(chosen, starts, entries.at(at, row), found.unbind(), has_counts).sum()
+            first = at + row * ((n_outputs - 1) * shape[1])
+            for k, slope in enumerate(found):
+                slopes.view(-1).index_copy_(0, first + k * shape[1], slope)
+    return total
 
 
 class _Component(NamedTuple):

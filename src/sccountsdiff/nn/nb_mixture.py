@@ -50,6 +50,8 @@ class NegativeBinomialMixture(Head):
 
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
+        if given.is_without_noised:
+            return self._prior(outputs, given)
         n = self.n_components
         log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion + torch.zeros_like(given.log_lost)
         known = (given.log_mean, given.xt, given.p, given.log_lost, log_dispersion)
@@ -59,6 +61,24 @@ class NegativeBinomialMixture(Head):
             for log_mean, log_shape in zip(found[n : 2 * n], found[2 * n :], strict=True)
         ]
         return MixturePrediction.of(found[:n], laws)
+
+    def expect(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """As :meth:`Head.expect`: the mean that all components share, until a noised count tells for one of them."""
+        if not given.is_without_noised:
+            return super().expect(outputs, given)
+        return Prediction(given.log_lost + (given.log_mean + outputs[0]))
+
+    def _prior(self, outputs: Tensor, given: HeadInput) -> MixturePrediction:
+        """The law where no noised count has anything to say."""
+        shift, *logits = outputs[: self.n_components].unbind()
+        log_mean = given.log_mean + shift
+        log_weights = torch.stack([torch.zeros_like(shift), *logits]).log_softmax(0).unbind()
+        mu, laws = log_mean.exp(), []
+        log_mean = given.log_lost + log_mean
+        for log_theta, start in zip(outputs[self.n_components :], self.starts, strict=True):
+            log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion + start + log_theta
+            laws.append(Prediction(log_mean, bounded_dispersion(log_dispersion, mu, given.largest).log_()))
+        return MixturePrediction(log_mean, None, log_weights, tuple(laws))
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean, and the likelihood of the mixture."""
