@@ -10,7 +10,7 @@ import torch
 
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.diffusion import NOISED, OBSERVED, Fisher, count_loss, draw_noised, nb_loss
-from sccountsdiff.module import CountsDiffModule
+from sccountsdiff.module import LARGEST_LEVEL, CountsDiffModule
 
 N_GENES = 12
 
@@ -234,12 +234,45 @@ class TestCalibration:
         ratio = law.mean.detach()[:300, 8:].sum() / cells["x0"][:300, 8:].sum()
         assert float(ratio) == pytest.approx(1, abs=1e-5)
 
-    def test_nothing_is_done_without_groups(self):
+    def test_dispersions_are_left_alone_without_groups(self):
         module = make()
         before = {key: value.clone() for key, value in module.state_dict().items()}
         module.calibrate(**self.cells(1.0, n=10))
-        module.level(**self.cells(1.0, n=10))
         assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+    @pytest.mark.parametrize("head", ["poisson", "nb_mixture"])
+    def test_what_is_predicted_adds_up_at_each_time(self, head):
+        """The network is 5 % too low. Of 24,000 counts of 30 each, half are hidden, and some of each are still to come."""
+        cells = self.cells(1e6)
+        module = make(head=head)
+        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
+        module.denoiser.backbone.decoder.mean.bias.data.fill_(np.log(0.95))
+        module.denoiser.gene_max.fill_(torch.inf)
+        module.level(**cells)
+        first, *others = module.denoiser.log_levels.tolist()
+        assert first == others[0]  # at t = 0 there is nothing to add up
+        to_come = 12_000 * 30 * (1 - module.schedule.survival(torch.linspace(0, 1, len(others) + 1)[1:]).numpy())
+        if head == "poisson":
+            assert (np.abs(others + np.log(0.95)) < 4 / np.sqrt(to_come)).all()
+        else:  # what is left of a gene says more of its rate than the network, so that there is less to correct
+            assert others[-1] == pytest.approx(-np.log(0.95), abs=0.003) and max(others) == others[-1]
+
+    def test_levels_are_bounded_and_those_of_an_earlier_training_forgotten(self):
+        cells = self.cells(1.0, n=20)
+        module = make(head="poisson")
+        module.denoiser.gene_means.copy_(cells["x0"].mean(0) / 3)
+        module.level(**cells)
+        once = module.denoiser.log_levels.clone()
+        module.level(**cells)
+        assert torch.equal(module.denoiser.log_levels, once) and once[-1] == np.float32(LARGEST_LEVEL)
+        module.denoiser.forget_corrections()
+        assert not module.denoiser.log_levels.any()
+
+    def test_the_paper_s_head_has_no_level(self):
+        """Its mean is what the network says, and nothing is added to it."""
+        module = make(head="softplus")
+        module.level(**self.cells(1.0, n=20))
+        assert not module.denoiser.log_levels.any()
 
 
 def test_sampling_is_left_to_the_model():

@@ -25,10 +25,17 @@ from sccountsdiff.diffusion import (
     indicators,
 )
 from sccountsdiff.diffusion.host import host_sees
+from sccountsdiff.diffusion.noising import hide
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, HeadInput, get_backbone, get_head
 
 LARGEST_SHIFT = 2.0
 """Log dispersions of groups of genes are changed by this much at most."""
+
+LARGEST_LEVEL = 0.1
+"""Log means are changed by this much at most at each time: a network that is further off has not learnt."""
+
+LEVELLED_CELLS = 512
+"""Cells at a time of which predictions are added up."""
 
 
 class CountsDiffModule(BaseModuleClass):
@@ -214,21 +221,45 @@ class CountsDiffModule(BaseModuleClass):
 
     @torch.no_grad()
     def level(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-        """Make what is predicted of a group of genes of which nothing is seen add up to its counts in these cells.
+        """Make what is predicted add up to the counts of these cells: at each time, and of a group of which nothing is seen.
 
-        A network that was trained to the end has means without bias over all that it was shown, but not over each of the
-        ways in which genes were hidden.
+        A network that was trained to the end by Eq. 6 alone would have means without bias over all that it was shown, but not
+        over each of the ways in which genes were hidden; and the likelihood of the counts moves means, too.
         """
+        self.denoiser.forget_corrections()
+        if self.denoiser.head.scales_by_depth:
+            self._level_times(x0, missing, categories, continuous)
         depth = self.denoiser.group_depth
         if depth is None:
             return
-        depth.log_level.zero_()
         denoise = self.denoise_with(categories, continuous)
         for group, hidden, look in self._hidden_groups(x0, missing):
             predicted = (denoise(*look).mean * hidden).sum(dtype=torch.float64)
             found = (x0 * hidden).sum(dtype=torch.float64)
             if predicted > 0 and found > 0:
                 depth.log_level[group] = torch.log(found / predicted)
+
+    def _level_times(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
+        """The levels of all times but 0, at which nothing is left to predict, with half of the entries observed."""
+        levels = self.denoiser.log_levels
+        generator = torch.Generator(x0.device).manual_seed(0)
+        found = torch.zeros(2, len(levels), dtype=torch.float64, device=x0.device)  # counts, and those predicted
+        for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
+            denoise = self.denoise_with(categories[some], continuous[some], only_mean=True)
+            counts, null = x0[some], torch.zeros_like(missing[some, 0])
+            for number in range(1, len(levels)):
+                t = torch.full_like(counts[:, 0], number / (len(levels) - 1))
+                observed = (
+                    torch.rand(counts.shape, generator=generator, device=x0.device) < 0.5 * self.observed_training
+                )
+                p = self.schedule.survival(t)[:, None].to(counts.dtype)
+                y, status = hide(counts, p, observed, missing[some], generator)
+                predicted = denoise(counts - y, status, t, null).mean * indicators(status)[1]
+                found[:, number] += torch.stack([y.sum(dtype=torch.float64), predicted.sum(dtype=torch.float64)])
+        is_known = (found > 0).all(0)
+        level = torch.where(is_known, torch.log(found[0] / found[1]), 0.0).clamp(-LARGEST_LEVEL, LARGEST_LEVEL)
+        levels.copy_(level)
+        levels[0] = levels[1]
 
     @torch.no_grad()
     def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:

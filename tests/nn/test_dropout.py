@@ -52,9 +52,8 @@ def test_channels_of_the_mlp_are_dropped_one_by_one():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sccountsdiff.nn.mlp.F.linear", watch)
         backbone(torch.ones(100, 3, N // 100), torch.zeros(100, 1, 4))
-    (counts,) = [x for x in shown if x.shape[1] == 2 * N // 100]
-    (status,) = [x for x in shown if x.shape[1] == N // 100]
-    noised, observed = counts.chunk(2, dim=1)
+    (channels,) = [x for x in shown if x.shape[1] == 3 * N // 100]
+    noised, observed, status = channels.unflatten(1, (3, -1)).unbind(1)
     assert torch.equal(noised, observed)
     for mean, expected in [(noised.mean(), 0.75), (status.mean(), 0.75), ((noised * status).mean(), 0.75**2)]:
         assert abs(float(mean) - expected) < 4 * (expected * (1 - expected) / N) ** 0.5 + 2**-16

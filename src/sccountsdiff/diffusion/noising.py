@@ -121,12 +121,42 @@ def draw_noised(
         t = t.masked_fill(last, 1.0)
         weight = weight.masked_fill(last, 1.0)  # the mean weight of the other times
         observed = draw_observed(x0.shape, device, missing, directions, groups, generator)
+    p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
+    y, status = hide(x0, p, observed, missing, generator)
+    return NoisedCounts(x0 - y, status, t, weight, y, kept)
+
+
+def hide(
+    x0: Tensor, p: Tensor, observed: Tensor, missing: Tensor | None = None, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """Thin what is neither observed nor missing (Eq. 5).
+
+    Parameters
+    ----------
+    x0
+        Counts, 0 where missing.
+    p
+        Survival of each cell, in a shape that goes with the counts.
+    observed, missing
+        Entries that stay as they are, and those without a count, boolean.
+    generator
+        Source of randomness; default: torch's global one.
+
+    Returns
+    -------
+    The counts that are gone, and the status of each entry.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sccountsdiff.diffusion.noising import hide
+    >>> [found.tolist() for found in hide(torch.tensor([4.0, 4.0]), torch.zeros(1), torch.tensor([True, False]))]
+    [[0.0, 4.0], [1.0, 0.0]]
+    """
     # By arithmetic on the values of OBSERVED, NOISED and MISSING: to choose by a random mask takes several times as long.
     status, is_noised = numbers(observed, x0.dtype), ~observed
     if missing is not None and not none_of(missing):
         status = status * numbers(~missing, x0.dtype) - numbers(missing, x0.dtype)
         is_noised &= ~missing
-    p = schedule.survival(t).to(x0.dtype).reshape(-1, *ones)
     hidden = x0 * numbers(is_noised, x0.dtype)  # zeros cost no draw
-    y = hidden - thin(hidden, p, generator)
-    return NoisedCounts(x0 - y, status, t, weight, y, kept)
+    return hidden - thin(hidden, p, generator), status

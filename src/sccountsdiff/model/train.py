@@ -164,8 +164,7 @@ class TrainMixin(SetupMixin):
                 return self._take_over(saved, split)
             callbacks.append(Checkpoints(path, of_training))
             trainer_kwargs["ckpt_path"] = None if saved is None else path
-        if self.module.denoiser.group_depth is not None:
-            self.module.denoiser.group_depth.forget_corrections()
+        self.module.denoiser.forget_corrections()
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         try:
             with quiet():
@@ -225,8 +224,6 @@ class TrainMixin(SetupMixin):
     def _finish(self, split: Sequence[np.ndarray]) -> None:
         """Note which cells were trained on, which processes that were spawned keep to themselves, and calibrate."""
         self.train_indices, self.validation_indices, self.test_indices = split
-        if self.module.group_members is None:
-            return
         self.module.eval()
         # Levels are small numbers, of which validation cells alone say little; dispersions are large where cells were learnt by heart.
         for rows, correct in ((np.concatenate(split[:2]), self.module.level), (split[1], self.module.calibrate)):

@@ -20,6 +20,9 @@ from sccountsdiff.nn.heads import Head, HeadInput, get_head
 DEPTH_PSEUDO_COUNT = 10.0
 """Counts by which a cell's depth factor is pulled towards 1; a cell of which nothing is seen has exactly 1."""
 
+N_LEVELS = 9
+"""Times, evenly from 0 to 1, at which it is measured by how much predictions do not add up to the counts."""
+
 
 def n_depth_features(n_groups: int) -> int:
     """Numbers that describe the depth of a cell to the network.
@@ -111,6 +114,7 @@ class CountsDenoiser(nn.Module):
     gene_means: Tensor
     gene_max: Tensor
     gene_directions: Tensor | None
+    log_levels: Tensor
 
     def __init__(
         self,
@@ -131,6 +135,9 @@ class CountsDenoiser(nn.Module):
         self.register_buffer("gene_means", torch.as_tensor(gene_means, dtype=torch.float32))
         largest = torch.full_like(self.gene_means, torch.inf) if gene_max is None else torch.as_tensor(gene_max)
         self.register_buffer("gene_max", largest.float().clamp_min(1))  # a gene without a count may yet have one
+        # What is added to log means at each of the times, once the network is trained: a likelihood with heavy tails is at its
+        # best a little below the mean.
+        self.register_buffer("log_levels", torch.zeros(N_LEVELS))
         self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
         # A vector of length 1 for each gene, alike for genes with like loadings and like means; none without factors.
         directions = self.gene_means.new_empty(len(self.gene_means), n_factors + 1) if n_factors else None
@@ -205,11 +212,25 @@ class CountsDenoiser(nn.Module):
         outputs = self.backbone(channels, self.conditioning(t, depth, context.covariates, null, factors))
         self._check_outputs(outputs, x.shape)
         with full_precision:
-            given = HeadInput(self.gene_means.log() + offset, xt, p * noised, log_lost, self.gene_max)
+            log_mean = self.gene_means.log() + (offset + self._level(t))
+            given = HeadInput(log_mean, xt, p * noised, log_lost, self.gene_max)
             if self.group_depth is not None:
                 level, dispersion = self.group_depth.corrections(observed)
                 given = replace(given, log_mean=given.log_mean + level, log_dispersion=dispersion)
         return outputs.to(x.dtype), given
+
+    def _level(self, t: Tensor) -> Tensor:
+        """What is added to log means at these times (cells,), as a column."""
+        place = t * (N_LEVELS - 1)
+        low = place.long().clamp_max(N_LEVELS - 2)
+        return torch.lerp(self.log_levels[low], self.log_levels[low + 1], (place - low).to(self.log_levels))[:, None]
+
+    @torch.no_grad()
+    def forget_corrections(self) -> None:
+        """Those of an earlier training: a network is trained without them."""
+        self.log_levels.zero_()
+        if self.group_depth is not None:
+            self.group_depth.forget_corrections()
 
     def _posterior(self, x: Tensor, observed: Tensor, offset: Tensor, context: CellContext) -> Tensor | None:
         """What the observed entries say about the factors; ``None`` if there are none."""
