@@ -258,15 +258,24 @@ class TestCalibration:
             assert others[-1] == pytest.approx(-np.log(0.95), abs=0.003) and max(others) == others[-1]
 
     def test_levels_are_bounded_and_those_of_an_earlier_training_forgotten(self):
-        cells = self.cells(1.0, n=20)
+        cells = self.cells(1.0, n=200)
         module = make(head="poisson")
-        module.denoiser.gene_means.copy_(cells["x0"].mean(0) / 3)
+        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
+        module.denoiser.backbone.decoder.mean.bias.data.fill_(-0.5)
         module.level(**cells)
         once = module.denoiser.log_levels.clone()
         module.level(**cells)
         assert torch.equal(module.denoiser.log_levels, once) and once[-1] == np.float32(LARGEST_LEVEL)
         module.denoiser.forget_corrections()
         assert not module.denoiser.log_levels.any()
+
+    def test_what_may_be_chance_is_no_level(self):
+        """Of five cells that the network is right about, the sum is off by some percent."""
+        cells = self.cells(1.0, n=5)
+        module = make(head="poisson")
+        module.denoiser.gene_means.copy_(self.cells(1.0)["x0"].mean(0))
+        module.level(**cells)
+        assert (module.denoiser.log_levels == 0).sum() >= 6
 
     def test_the_paper_s_head_has_no_level(self):
         """Its mean is what the network says, and nothing is added to it."""

@@ -243,7 +243,8 @@ class CountsDiffModule(BaseModuleClass):
         """The levels of all times but 0, at which nothing is left to predict, with half of the entries observed."""
         levels = self.denoiser.log_levels
         generator = torch.Generator(x0.device).manual_seed(0)
-        found = torch.zeros(2, len(levels), dtype=torch.float64, device=x0.device)  # counts, and those predicted
+        # Of each time, counts to come, those predicted, and the square of the difference of each cell.
+        found, predicted, squares = torch.zeros(3, len(levels), dtype=torch.float64, device=x0.device)
         for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
             denoise = self.denoise_with(categories[some], continuous[some], only_mean=True)
             counts, null = x0[some], torch.zeros_like(missing[some, 0])
@@ -254,11 +255,16 @@ class CountsDiffModule(BaseModuleClass):
                 )
                 p = self.schedule.survival(t)[:, None].to(counts.dtype)
                 y, status = hide(counts, p, observed, missing[some], generator)
-                predicted = denoise(counts - y, status, t, null).mean * indicators(status)[1]
-                found[:, number] += torch.stack([y.sum(dtype=torch.float64), predicted.sum(dtype=torch.float64)])
-        is_known = (found > 0).all(0)
-        level = torch.where(is_known, torch.log(found[0] / found[1]), 0.0).clamp(-LARGEST_LEVEL, LARGEST_LEVEL)
-        levels.copy_(level)
+                mean = denoise(counts - y, status, t, null).mean * indicators(status)[1]
+                of_cells, means = y.sum(1, dtype=torch.float64), mean.sum(1, dtype=torch.float64)
+                found[number] += of_cells.sum()
+                predicted[number] += means.sum()
+                squares[number] += (of_cells - means).square().sum()
+        level = torch.where((found > 0) & (predicted > 0), torch.log(found / predicted), 0.0)
+        # What may as well be chance is left alone.
+        chance = squares / found.square().clamp_min(1)
+        level *= (1 - chance / level.square().clamp_min(1e-12)).clamp_min(0)
+        levels.copy_(level.clamp(-LARGEST_LEVEL, LARGEST_LEVEL))
         levels[0] = levels[1]
 
     @torch.no_grad()
