@@ -18,9 +18,11 @@ import pandas as pd
 import torch
 
 import sccountsdiff.benchmark as bm
+from sccountsdiff import module
 from sccountsdiff.benchmark.baselines import CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.tuning import training_cells
 from sccountsdiff.diffusion import hiding, noising
+from sccountsdiff.nn import mlp
 
 WITHOUT_PATTERNS = {(hiding, "RELATED_SHARE"): 0.0}
 WITHOUT_THINNING = {(noising, "THINNED_SHARE"): 0.0}
@@ -34,6 +36,8 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "no dropout": ({"dropout_rate": 0.0}, {}),
     "dropout 0.3": ({"dropout_rate": 0.3}, {}),
     "512 hidden units": ({"n_hidden": 512}, {}),
+    "as many weights for spread as for means": ({}, {(mlp, "SHAPE_UNITS"): 256}),
+    "sums left as they come": ({}, {(module, "LARGEST_LEVEL"): 0.0}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),
     "one dispersion": ({"head": "nb"}, {}),
     "mixture of gammas": ({"head": "gamma_mixture"}, {}),
@@ -53,13 +57,13 @@ PATTERNS = ["mcar", "panel", "panel_correlated"]
 def changed(constants: dict) -> Iterator[None]:
     """Constants of modules have other values."""
     before = {key: getattr(*key) for key in constants}
-    for (module, name), value in constants.items():
-        setattr(module, name, value)
+    for place, value in constants.items():
+        setattr(*place, value)
     try:
         yield
     finally:
-        for (module, name), value in before.items():
-            setattr(module, name, value)
+        for place, value in before.items():
+            setattr(*place, value)
 
 
 def scores(dataset: bm.datasets.Dataset, variant: str, seed: int) -> pd.DataFrame:

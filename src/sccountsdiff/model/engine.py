@@ -91,8 +91,8 @@ def fill(
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
     Blocks whose numbers are done are left out. With ``summaries``, the values are these, of the law of each entry over all
-    chains, in place of draws; with ``only_means``, they are means, for which less has to be known. With several ``transforms``, draws take them in turn, and expectations are those under all of
-    them, averaged.
+    chains, in place of draws; with ``only_means``, they are means, for which less has to be known. With several
+    ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device

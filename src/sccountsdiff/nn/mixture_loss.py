@@ -73,18 +73,18 @@ def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries, 
 
     Most have no counts, and their loss takes a fraction of the time. What is computed for each of a piece stays in the cache.
     """
-    n_outputs, *shape = outputs.shape
-    flat, total = [output.reshape(-1) for output in outputs], outputs.new_zeros(())
+    n_outputs, n_cells, n_genes = outputs.shape
+    flat, total = outputs.movedim(0, 1).reshape(-1), outputs.new_zeros(())
     is_zero = entries.xt + entries.y == 0
     for has_counts, which in ((False, is_zero), (True, ~is_zero)):
         for at in positions(which & (entries.weight != 0)).split(PIECE):
-            row = rows_of(at, (shape[0], shape[1]))
+            row = rows_of(at, (n_cells, n_genes))
+            places = [at + (row * (n_outputs - 1) + k) * n_genes for k in range(n_outputs)]
             found = outputs.new_empty(n_outputs, len(at))
-            chosen = [output.index_select(0, at) for output in flat]
+            chosen = [flat.index_select(0, place) for place in places]
             total += _loss(chosen, starts, entries.at(at, row), found.unbind(), has_counts).sum()
-            first = at + row * ((n_outputs - 1) * shape[1])
-            for k, slope in enumerate(found):
-                slopes.view(-1).index_copy_(0, first + k * shape[1], slope)
+            for place, slope in zip(places, found, strict=True):
+                slopes.view(-1).index_copy_(0, place, slope)
     return total
 
 
