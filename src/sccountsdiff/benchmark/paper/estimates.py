@@ -27,8 +27,8 @@ from sccountsdiff.benchmark.resources import PEAKS, hours_by_device
 EFFICIENCY = 0.5
 """Share of the speed of large matrix products that a network is taken to reach."""
 
-BYTES_PER_ENTRY = 14
-"""Of a training cell: its counts twice, as read and as tensors, and once more while they are made dense; two masks."""
+BYTES_PER_ENTRY = 13
+"""Of a training cell at the peak, which is CountsDiff's: its counts three times, and a mask."""
 
 COLUMNS = ("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours")
 COLUMNS += tuple(f"hours_{name}" for name in PEAKS)
