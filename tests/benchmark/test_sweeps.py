@@ -45,6 +45,18 @@ def test_one_training_for_each_schedule(data, trainings):
     assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["cosine", "fisher"]
 
 
+def test_as_many_cells_are_scored_as_asked_for(data, monkeypatch):
+    """The other validation cells are trained on; without a number there are as many as test cells."""
+    seen = []
+    fit = CountsDiff._fit
+    monkeypatch.setattr(CountsDiff, "_fit", lambda self, cells, seed: seen.append(len(cells)) or fit(self, cells, seed))
+    for n_scored in (None, 4, 1000):
+        sweeps.n_steps(data, [1], method=SMALL, n_scored=n_scored, **OPTIONS)
+    assert seen == [80, 86, 80]  # of 90 cells that are not test cells
+    with pytest.raises(ValueError, match="n_scored"):
+        sweeps.n_steps(data, [1], method=SMALL, n_scored=0, **OPTIONS)
+
+
 def test_guidance_rounding_and_schedule(data, trainings):
     assert sweeps.guidance(data, [0, 1, 2], method=SMALL, **OPTIONS)["error"].isna().all()
     assert sweeps.rounding(data, method=SMALL, **OPTIONS)["rounding"].nunique() == 4

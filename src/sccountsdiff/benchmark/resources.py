@@ -1,4 +1,4 @@
-"""Wall time and peak memory of a piece of work."""
+"""Wall time and peak memory of a piece of work, and the time that it would take on other devices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,29 @@ from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
 _INTERVAL = 0.05
+
+PEAKS = {
+    "V100": (15.7, 125.0),
+    "RTX 4090": (82.6, 165.0),
+    "A100": (19.5, 312.0),
+    "H100": (67.0, 989.0),
+    "CPU core": (0.1, 0.1),
+}
+"""Peak of a device in 10^12 operations a second, as its maker states it: 32-bit, and mixed precision without sparsity."""
+
+UTILISATION = 0.3
+"""Assumed share of the peak."""
+
+
+def hours_by_device(n_operations: float, *, is_mixed: bool = False) -> dict[str, float]:
+    """Hours that floating-point operations would take on one of each device, at the assumed share of its peak.
+
+    Examples
+    --------
+    >>> round(hours_by_device(1e18)["A100"])
+    47
+    """
+    return {name: n_operations / (1e12 * peak[is_mixed] * UTILISATION) / 3600 for name, peak in PEAKS.items()}
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 Each sweep is a comparison by :func:`~sccountsdiff.benchmark.run` among variants of one method: it can be interrupted and
 continued, and where only sampling varies, all variants share one trained model. Scored are validation cells, as many as a
-comparison with the same seeds has test cells, which are put away.
+comparison with the same seeds has test cells, which are put away, or as many as asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import TEST_SHARE, run
 from sccountsdiff.benchmark.tables import mean_and_se
 from sccountsdiff.benchmark.tuning import training_cells
+from sccountsdiff.checks import whole_number
 from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
 from sccountsdiff.diffusion.schedules import SCHEDULES
 
@@ -56,8 +57,9 @@ def attrition(
         Survival schedules; a model is trained for each.
     **options
         ``method`` (the variant of :class:`~sccountsdiff.benchmark.baselines.CountsDiff` to start from), ``missingness``
-        (default: 40 % completely at random, as in the paper), and arguments of :func:`~sccountsdiff.benchmark.run` such
-        as ``seeds``, ``metrics``, ``n_genes`` or ``output``.
+        (default: 40 % completely at random, as in the paper), ``n_scored`` (validation cells at most; the others are
+        trained on), and arguments of :func:`~sccountsdiff.benchmark.run` such as ``seeds``, ``metrics``, ``n_genes`` or
+        ``output``.
 
     Returns
     -------
@@ -271,6 +273,7 @@ def _compare_settings(
     missingness: str | Missingness = MCAR(0.4),
     metrics: Sequence[str] | None = ABLATION_METRICS,
     n_samples: int = 1,
+    n_scored: int | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Compare the method in all combinations of settings on validation cells: settings are to be chosen by it."""
@@ -285,7 +288,10 @@ def _compare_settings(
     }
     test_share = options.pop("test_share", TEST_SHARE)
     cells = training_cells(load_dataset(dataset), options.get("seeds", (0,)), test_share, **preparation)
-    shares = {"min_cells": 0, "test_share": test_share / (1 - test_share)}  # as many validation cells as test cells
+    share = test_share / (1 - test_share)  # as many validation cells as test cells
+    if n_scored is not None:
+        share = min(share, whole_number("n_scored", n_scored) / cells.adata.n_obs)
+    shares = {"min_cells": 0, "test_share": share}
     table = run(cells, missingness, variants, metrics=metrics, n_samples=n_samples, **shares, **options)
     point_of = {label(v, v.name): point for v, point in zip(variants, points, strict=True)}
     table = table[table["method"].isin(point_of)].reset_index(drop=True)

@@ -1,5 +1,7 @@
 """Cells are read without loss, and what is hidden is never read."""
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,6 +36,17 @@ def test_hidden_entries_are_read_as_zero_whatever_they_are(form):
     for other, message in ((hidden & ~hidden, "1 NaN or infinite"), (np.isnan(counts), "negative entries")):
         with pytest.raises(ValueError, match=message):
             read_counts(AnnData(form(counts)), None, "test", other)
+
+
+def test_sparse_counts_are_made_dense_once():
+    adata = AnnData(sparse.random_array((4000, 200), density=0.1, format="csr", dtype=np.float32, rng=0))
+    tracemalloc.start()
+    try:
+        counts = read_counts(adata, None, "test")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * counts.nbytes
 
 
 def test_reading_makes_a_copy():

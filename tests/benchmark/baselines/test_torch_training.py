@@ -10,6 +10,8 @@ import torch
 from anndata import AnnData
 from torch import nn
 
+from sccountsdiff.benchmark.baselines.cells import Cells
+from sccountsdiff.benchmark.baselines.covariate_codes import CovariateCoder
 from sccountsdiff.benchmark.baselines.torch_training import Network, TorchBaseline
 
 
@@ -243,3 +245,16 @@ def test_only_one_device_is_used_by_default(cells, monkeypatch):
     monkeypatch.setattr(pl, "Trainer", lambda **kwargs: asked.update(kwargs) or trainer(**kwargs))
     Probe(loss=steady, max_epochs=1).fit(cells)
     assert asked["devices"] == 1
+
+
+def test_batches_are_taken_from_the_counts_themselves():
+    """At the size of an atlas a copy is more than 10 GB."""
+    counts = np.ones((6, 3), dtype=np.float32)
+    cells = Cells(counts, np.ones((6, 3), dtype=bool), pd.DataFrame(index=range(6)))
+    method = Probe()
+    method.coder = CovariateCoder.fit(cells.covariates)
+    loader = method._loader(cells, False)
+    assert np.shares_memory(loader.dataset.tensors[0].numpy(), counts)
+    batch, *_ = next(iter(loader))
+    batch.zero_()
+    assert counts.all(), "a batch is nobody else's"

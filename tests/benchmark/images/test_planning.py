@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from sccountsdiff.benchmark.images import ImageDiffusion, describe, load_config, plan
-from sccountsdiff.benchmark.images.planning import PEAKS
 from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.resources import PEAKS
 
 
 def test_parameters_and_operations_are_those_of_the_network(tiny_config, digits):

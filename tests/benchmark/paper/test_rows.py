@@ -7,7 +7,8 @@ import pytest
 
 from sccountsdiff.benchmark import baselines
 from sccountsdiff.benchmark.paper import FETUS, HEART, ROWS, Budget
-from sccountsdiff.benchmark.paper.rows import FEWEST_STEPS
+from sccountsdiff.benchmark.paper.rows import FEWEST_STEPS, N_STEPS
+from sccountsdiff.diffusion import get_schedule, reverse_walk
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,8 +46,35 @@ def test_countsdiff_is_trained_as_in_the_paper():
     }
     assert method.train_kwargs["batch_size"] == 512 and method.train_kwargs["ema_decay"] == 0.999
     assert method.model_kwargs["dropout_rate"] == 0.1 and method.model_kwargs["p_uncond"] == 0.2
-    assert (method.attrition, method.guidance, method.n_steps, method.n_resamples) == (0.005, 1.0, 19, 3)
+    assert (method.attrition, method.guidance, method.n_steps) == (0.005, 1.0, 19)
     assert method.backbone == "transformer" and not method.observed_training
+
+
+def test_countsdiff_draws_as_the_authors_script_does_for_the_fetal_atlas():
+    method = next(row for row in ROWS if row.name == "CountsDiff").method(Budget(FETUS, 4_062_980))
+    assert (method.attrition, method.guidance) == (0.02, 0.5)
+
+
+def test_rounds_that_go_back_to_the_beginning_are_one():
+    """The authors' 3 rounds jump back 20 of 19 steps: to where no count is left, from where the last round starts anew."""
+    walk = reverse_walk(N_STEPS, jump_length=20, n_resamples=3)
+    assert walk[-N_STEPS:] == reverse_walk(N_STEPS) and walk[-N_STEPS - 1].s == 1.0
+    assert all(get_schedule(name).survival(1.0) < 1e-6 for name in ("cosine", "fisher", "blackout"))
+    drawn = [row.method(Budget(FETUS, 1000)) for row in ROWS if row.name in ("ReMDM", "Blackout", "CountsDiff")]
+    assert [method.n_resamples for method in drawn] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("atlas", "n_epochs"), [(FETUS, 1), (HEART, 4)], ids=["fetus", "heart"])
+def test_gain_makes_ten_thousand_steps(atlas, n_epochs):
+    method = next(row for row in ROWS if row.name == "GAIN").method(Budget(atlas, atlas.n_cells))
+    assert method.max_epochs == n_epochs
+    assert n_epochs * method.trainer_kwargs["limit_train_batches"] == 10_000
+
+
+def test_xtrimogene_warms_up_as_long_as_the_authors():
+    row = next(row for row in ROWS if row.name == "xTrimoGene")
+    assert [row.method(Budget(atlas, atlas.n_cells)).n_warmup_steps for atlas in (FETUS, HEART)] == [9766, 9766]
+    assert row.method(Budget(HEART, HEART.n_cells // 10, 0.1)).n_warmup_steps == 977
 
 
 @pytest.mark.parametrize("name", ["GAIN", "scIDPMs", "HI-VAE (Poisson)", "ReMDM"])
@@ -62,7 +90,7 @@ def test_scidpms_is_the_original_s_at_full_size_and_ours_below():
     row = next(row for row in ROWS if row.name == "scIDPMs")
     full, small = (row.method(Budget(FETUS, 4_062_980, scale)) for scale in (1, 0.1))
     assert (full.group_size, full.n_layers, full.n_heads, full.n_levels) == (1, 6, 8, 300)
-    assert (full.max_epochs, full.batch_size, full.lr, full.eta, full.n_steps) == (65, 32, 5e-4, 1.0, 300)
+    assert (full.max_epochs, full.batch_size, full.lr, full.eta, full.n_steps) == (65, 72, 5e-4, 1.0, 300)
     assert (full.predicts, full.target_share) == ("noise", 0.8)
     assert (small.group_size, small.n_levels, small.n_steps, small.max_epochs) == (25, 50, 50, 65)
 

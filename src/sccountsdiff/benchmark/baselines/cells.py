@@ -89,8 +89,10 @@ def read_counts(adata: AnnData, layer: str | None, argument: str, hidden: np.nda
     counts = adata.X if layer is None else adata.layers[layer]
     if counts is None:
         raise ValueError(f"{argument}.X is empty; name the layer that holds the counts with layer=.")
-    counts = counts.toarray() if sparse.issparse(counts) else np.asarray(counts)
-    counts = counts.astype(np.result_type(counts.dtype, np.float32), order="C")  # always a copy
+    is_sparse = sparse.issparse(counts)
+    counts = counts.toarray() if is_sparse else np.asarray(counts)
+    # What is the user's stays as it is; what was made here is not made twice.
+    counts = counts.astype(np.result_type(counts.dtype, np.float32), order="C", copy=not is_sparse)
     if hidden is not None:
         counts[hidden] = 0
     if not np.isfinite(counts).all():

@@ -203,7 +203,8 @@ class TorchBaseline(Baseline):
 
     def _loader(self, cells: Cells, shuffle: bool) -> DataLoader:
         """Batches that are taken from the tensors by index, much faster than collating cells one by one."""
-        tensors = [torch.as_tensor(cells.counts.astype(np.float32)), torch.as_tensor(cells.observed)]
+        counts = cells.counts.astype(np.float32, copy=False)
+        tensors = [torch.as_tensor(counts), torch.as_tensor(cells.observed)]
         data = TensorDataset(*tensors, *self.coder(cells.covariates))
         order = RandomSampler(data) if shuffle else SequentialSampler(data)
         # A last batch of one cell would be nothing to normalise over.

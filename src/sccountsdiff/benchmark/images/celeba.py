@@ -128,7 +128,7 @@ class CelebA(CountImages):
 
 @register_images("celeba", CELEBA_CONFIGS)
 def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
-    """CelebA's training part, and its test part as held-out images.
+    """CelebA's training part, and its validation part as held-out images, as in the paper's code.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def load_celeba(path: str | Path | None, download: bool = False) -> Splits:
             raise ValueError(f"{PARTITION} assigns no image to part {code}.")
         return CelebA(path / FOLDER, chosen, progress=True)
 
-    return Splits(select("0"), select("2"))
+    return Splits(select("0"), select("1"))
 
 
 def _read_attributes(path: Path) -> pd.DataFrame:

@@ -15,19 +15,8 @@ from sccountsdiff.benchmark.images.data import CountImages
 from sccountsdiff.benchmark.images.generation import PRECISIONS, default_steps
 from sccountsdiff.benchmark.images.model import ImageDiffusion
 from sccountsdiff.benchmark.images.studies import Trial
+from sccountsdiff.benchmark.resources import UTILISATION, hours_by_device
 from sccountsdiff.checks import one_of
-
-PEAKS = {
-    "V100": (15.7, 125.0),
-    "RTX 4090": (82.6, 165.0),
-    "A100": (19.5, 312.0),
-    "H100": (67.0, 989.0),
-    "CPU core": (0.1, 0.1),
-}
-"""Peak of a device in 10^12 operations a second, as its maker states it: 32-bit, and mixed precision without sparsity."""
-
-UTILISATION = 0.3
-"""Assumed share of the peak."""
 
 ASSUMPTIONS = (
     f"Hours assume {UTILISATION:.0%} of the peak that the makers state (CPU core: 100 GFLOP/s), a backward pass that costs "
@@ -90,10 +79,7 @@ def plan(
         "evaluate_pflops": n_evaluations * config.n_evaluated * n_steps * gflops / 1e6,
         "draw_pflops": passes * n_steps * gflops / 1e6,
     }
-    hours = {
-        name: sum(pflops.values()) * 1e3 / (peak[is_mixed] * UTILISATION) / n_devices / 3600
-        for name, peak in PEAKS.items()
-    }
+    hours = hours_by_device(1e15 * sum(pflops.values()) / n_devices, is_mixed=is_mixed)
     return {"parameters": parameters, "gflops": gflops, "memory_gb": memory / 1e9, **pflops, "hours": hours}
 
 

@@ -211,7 +211,6 @@ OTHER_DIFFERENCES: dict[str, str] = {
     "moving average": "after each optimiser step, and quicker in the first steps; the paper's code averages before the step",
     "prediction": "clipped to what fits below 255 before it is rounded, as in the paper's code",
     "30M parameters": "the settings file gives 36 million; no number of blocks gives 30 million",
-    "held-out part of CelebA": "the test part; the paper's code uses the validation part",
     "seed": "0 instead of 42",
 }
 """What differs, or is not known, beside the settings."""

@@ -43,6 +43,8 @@ class Atlas:
         Share of the cells in which a gene must be found to be kept.
     n_hidden, n_heads, n_steps, ema_decay, weight_decay
         Network and training of CountsDiff.
+    attrition, guidance
+        Sampling of CountsDiff.
     scidpms_epochs
         Epochs of scIDPMs.
     bootstrap_cells
@@ -66,6 +68,8 @@ class Atlas:
     n_steps: int
     ema_decay: float
     weight_decay: float
+    attrition: float
+    guidance: float
     scidpms_epochs: int
     bootstrap_cells: int
     n_cells: int

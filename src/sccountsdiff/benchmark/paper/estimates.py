@@ -22,12 +22,17 @@ from sccountsdiff.benchmark.baselines.torch_training import Batch
 from sccountsdiff.benchmark.metrics.inputs import best_device
 from sccountsdiff.benchmark.paper.rows import Budget, Row
 from sccountsdiff.benchmark.paper.settings import n_parameters, stand_in, training_of, untrained
+from sccountsdiff.benchmark.resources import PEAKS, hours_by_device
 
 EFFICIENCY = 0.5
 """Share of the speed of large matrix products that a network is taken to reach."""
 
-BYTES_PER_ENTRY = 14
-"""Of a training cell: its counts twice, as read and as tensors, and once more while they are made dense; two masks."""
+BYTES_PER_ENTRY = 13
+"""Of a training cell at the peak, which is CountsDiff's: its counts three times, and a mask."""
+
+COLUMNS = ("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours")
+COLUMNS += tuple(f"hours_{name}" for name in PEAKS)
+"""What is said of networks."""
 
 N_DRAWS = 6
 """Draws of each test cell: one answer of a single draw, and one of five."""
@@ -42,9 +47,11 @@ class Work:
     n_trainings
         How often it is trained.
     settings
-        Settings of sampling that it is asked in, beside its own.
+        Settings that it is asked in, beside its own; the same twice count once.
     n_draws
         Draws of each cell in its own settings, which may be none.
+    n_cells
+        Cells that are imputed at most. Default: all test cells.
 
     Examples
     --------
@@ -55,6 +62,7 @@ class Work:
     n_trainings: int = 1
     settings: tuple[dict[str, Any], ...] = ()
     n_draws: int = N_DRAWS
+    n_cells: int | None = None
 
     @classmethod
     def of_row(cls, row: Row, tune: bool) -> Work:
@@ -64,7 +72,8 @@ class Work:
     def passes(self, method: Baseline) -> float:
         """Passes of the network over each cell that is imputed."""
         draws = [(method, self.n_draws if method.draws else 1)] if self.n_draws else []
-        draws += [(replace(method, **changes), 1) for changes in self.settings]
+        variants = {repr(variant): variant for variant in (replace(method, **changes) for changes in self.settings)}
+        draws += [(variant, 1) for variant in variants.values()]
         return sum(n * _passes_of_a_draw(variant) for variant, n in draws)
 
 
@@ -137,8 +146,8 @@ def estimates(
     Returns
     -------
     A row for each row: parameters, floating-point operations of one pass over one cell, trainings, passes over each cell
-    that is imputed, hours, and memory. No time for methods without a network, which take minutes, or whose weights are in a
-    file.
+    that is imputed, hours on this machine, all hours on one of some other devices in single precision, and memory. No time
+    for methods without a network, which take minutes, or whose weights are in a file.
 
     Examples
     --------
@@ -155,16 +164,16 @@ def estimates(
         method, asked = row.method(budget), work(row)
         network, training = untrained(method, cells), training_of(method, budget.n_training)
         of_cell, n_draws = operations(method, cells), asked.n_draws if method.draws else 1
-        line = dict.fromkeys(
-            ("parameters", "mflop_per_cell", "trainings", "passes", "fit_hours", "impute_hours"), np.nan
-        )
+        line = dict.fromkeys(COLUMNS, np.nan)
         if isinstance(method, ForestDiffusion):
             line["fit_hours"] = method.expected_hours(n_given, n_genes) / max(torch.get_num_threads(), 1)
         elif network is not None and of_cell is not None and training is not None:
             passes = asked.passes(method)
             # A step backwards costs two passes.
             fit = 3 * of_cell * training[0] * training[1] * asked.n_trainings
-            hours = {"fit_hours": fit / speed / 3600, "impute_hours": of_cell * passes * budget.n_test / speed / 3600}
+            impute = of_cell * passes * min(budget.n_test, asked.n_cells or budget.n_test)
+            hours = {"fit_hours": fit / speed / 3600, "impute_hours": impute / speed / 3600}
+            hours |= {f"hours_{name}": value for name, value in hours_by_device(fit + impute).items()}
             sizes = {"parameters": n_parameters(network), "mflop_per_cell": of_cell / 1e6}
             line |= sizes | {"trainings": asked.n_trainings, "passes": passes} | hours
         memory = n_given * n_genes * BYTES_PER_ENTRY + 4 * n_genes * budget.n_test * max(n_draws, 1) * 2

@@ -18,7 +18,11 @@ FEWEST_STEPS = 100
 _SCGPT_TRAINING = {"max_steps": None, "n_tokens": None, "hidden_shares": (0.4,), "batch_size": 64, "lr": 1e-4}
 _SCGPT_TRAINING |= {"ema_decay": None, "n_warmup_steps": 0}
 BATCH_SIZE = 512
-N_STEPS, N_RESAMPLES = 19, 3
+N_STEPS = 19
+"""Steps between the 20 points in time of the paper's code. Of its three rounds of RePaint each goes back 20 steps, to the
+beginning, where nothing is left of the round before: together they are one."""
+
+GAIN_STEPS, XTRIMOGENE_WARMUP = 10_000, 9766
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,13 @@ class Budget:
         """Cells that are imputed."""
         return round((1 - TRAINING_SHARE) * self.n_cells)
 
+    def steps(self, n_steps: int) -> int:
+        """The share of a number of steps that is made."""
+        return max(min(FEWEST_STEPS, n_steps), round(self.scale * n_steps))
+
     def epochs(self, n_steps: int, batch_size: int) -> int:
         """Whole epochs over the cells that a network trains on that make up for a number of steps."""
-        n_steps = max(min(FEWEST_STEPS, n_steps), round(self.scale * n_steps))
-        return math.ceil(n_steps / math.ceil(self.n_training / batch_size))
+        return math.ceil(self.steps(n_steps) / math.ceil(self.n_training / batch_size))
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,13 @@ def countsdiff_settings(budget: Budget, n_steps: int | None = None) -> dict[str,
     training = {"batch_size": BATCH_SIZE, "train_size": 1 - VALIDATION_SHARE, "early_stopping": False}
     training |= {"ema_decay": atlas.ema_decay, "gradient_clip_val": 1.0, "plan_kwargs": optimiser}
     epochs = budget.epochs(n_steps or atlas.n_steps, BATCH_SIZE)
-    sampling = {"n_steps": N_STEPS, "n_resamples": N_RESAMPLES}
+    sampling = {"n_steps": N_STEPS, "n_resamples": 1}
     return {"max_epochs": epochs, "model_kwargs": network, "train_kwargs": training, **sampling}
+
+
+def _countsdiff(budget: Budget) -> dict[str, Any]:
+    """With the attrition and the guidance that the paper's code has for the atlas."""
+    return countsdiff_settings(budget) | {"attrition": budget.atlas.attrition, "guidance": budget.atlas.guidance}
 
 
 def _trained(max_epochs: int, **settings: Any) -> dict[str, Any]:
@@ -143,14 +155,14 @@ def _remdm(budget: Budget) -> dict[str, Any]:
     network = {"backbone": "transformer", "n_hidden": atlas.n_hidden, "n_heads": atlas.n_heads, "n_layers": 3}
     network |= {"quantile": 1.0, "max_classes": 10_000, "dropout": 0.1, "p_uncond": 0.2}
     training = {"batch_size": BATCH_SIZE, "lr": 2e-4, "ema_decay": atlas.ema_decay, "n_warmup_steps": 1000}
-    sampling = {"known": "noised", "n_steps": N_STEPS, "n_resamples": N_RESAMPLES, "eta": 0.005}
+    sampling = {"known": "noised", "n_steps": N_STEPS, "n_resamples": 1, "eta": 0.005}
     return _trained(budget.epochs(atlas.n_steps, BATCH_SIZE), **network, **training, **sampling)
 
 
 def _scidpms(budget: Budget) -> dict[str, Any]:
-    """The original's network, target, training and sampler at full size; scaled down, our smaller ones."""
+    """The original's network, target and sampler, and the authors' training, at full size; scaled down, our smaller ones."""
     original = {"group_size": 1, "n_layers": 6, "n_heads": 8, "n_time": 128, "n_levels": 300}
-    original |= {"batch_size": 32, "lr": 5e-4, "ema_decay": None}
+    original |= {"batch_size": 72, "lr": 5e-4, "weight_decay": 1e-6, "ema_decay": None, "n_warmup_steps": 0}
     original |= {"predicts": "noise", "target_share": 0.8, "eta": 1.0, "n_steps": 300}
     return _trained(budget.atlas.scidpms_epochs, **(original if budget.scale == 1 else {}))
 
@@ -169,9 +181,10 @@ def _xtrimogene(budget: Budget) -> dict[str, Any]:
     sizes = {"n_hidden": 128, "n_heads": 2, "n_layers": 4, "expansion": 4, "n_bins": 100}
     sizes |= {"n_decoder_hidden": 128, "n_decoder_heads": 2, "n_decoder_layers": 2}
     hidden = {"hidden_shares": (0.3,), "hidden_zeros": 0.03}
-    n_steps = 5 * math.ceil(budget.n_training / 1024)
     training = {"max_steps": None, "batch_size": 1024, "lr": 1e-4, "ema_decay": None}
-    return _trained(5, **sizes, **hidden, **training, n_warmup_steps=min(9766, n_steps // 2))
+    # Fewer cells make fewer steps, of which as large a share is warm-up.
+    training["n_warmup_steps"] = round(XTRIMOGENE_WARMUP * budget.n_cells / budget.atlas.n_cells)
+    return _trained(5, **sizes, **hidden, **training)
 
 
 def _hivae(budget: Budget) -> dict[str, Any]:
@@ -181,7 +194,10 @@ def _hivae(budget: Budget) -> dict[str, Any]:
 
 def _gain(budget: Budget) -> dict[str, Any]:
     training = {"batch_size": 128, "lr": 1e-3, "n_warmup_steps": 0}
-    return _trained(budget.epochs(10_000, 128), hint_rate=0.9, reconstruction=100.0, **training)
+    # An epoch has more steps than the whole training of the paper.
+    epochs = budget.epochs(GAIN_STEPS, 128)
+    training["trainer_kwargs"] = {"limit_train_batches": math.ceil(budget.steps(GAIN_STEPS) / epochs)}
+    return _trained(epochs, hint_rate=0.9, reconstruction=100.0, **training)
 
 
 def _forest_diffusion(budget: Budget) -> dict[str, Any]:
@@ -207,13 +223,13 @@ ROWS = (
     Row("scGPT (pretrained)", "scgpt_pretrained", _scgpt_pretrained),
     Row("xTrimoGene", "xtrimogene", _xtrimogene),
     Row("Forest-Diffusion", "forest_diffusion", _forest_diffusion),
-    Row("ReMDM", "remdm", _remdm, _grid(n_steps=(10, 38), eta=(0.0, 0.02), guidance=(0.5, 2.0))),
+    Row("ReMDM", "remdm", _remdm, _grid(n_steps=(9, 99), n_resamples=(3,), eta=(0.0, 0.02), guidance=(0.5, 2.0))),
     Row("Blackout", "blackout", countsdiff_settings),
     Row(
         "CountsDiff",
         "countsdiff_paper",
-        countsdiff_settings,
-        _grid(n_steps=(10, 38), attrition=(0.0, 0.02), guidance=(0.5, 2.0)),
+        _countsdiff,
+        _grid(n_steps=(9, 38), n_resamples=(3,), attrition=(0.0, 0.005, 0.02), guidance=(0.5, 1.0, 2.0)),
     ),
 )
 """All methods of the paper's tables of imputation."""

@@ -131,6 +131,9 @@ def _hivae(n_likelihood: int) -> Callable[[Sizes], int]:
 
 _COUNTS_AND_MASK, _ALL = "counts, mask", "counts, mask, covariates"
 _NOTHING = ("", "", "")
+_UNSEEN = "fitted to training cells with entries hidden at random, not to the incomplete test cells"
+_TRANSFORMER = "normalisation before attention, not after, and GELU in place of ReLU, as in all our transformers"
+_MARKED = "depth of the cell as a further token; missing entries are marked, there they are left out of attention"
 _LOG = "log counts over the observed depth in place of {}, undone in the answer: cells of all depths matter alike"
 _TOTALS = "log counts over the depth of the shown genes in place of counts per 10,000: cells of which less is shown look alike"
 PUBLISHED: dict[str, Published] = {
@@ -145,33 +148,34 @@ PUBLISHED: dict[str, Published] = {
         None,
         _NOTHING,
         "training and test cells",
-        "neighbours chosen by the error of held-out entries, not by scFID, which rewards noise in a mean",
+        "neighbours chosen by the error of held-out entries, not by scFID, which rewards noise in a mean; the square root is "
+        "undone, which the script leaves out, so that most of what it fills in is rounded to 0; totals of observed counts, "
+        "there of all",
     ),
     "scIDPMs": Published(
         _scidpms,
         ("65 epochs (fetus), 120 (heart)", "72", "0.0005"),
         _COUNTS_AND_MASK,
-        "batch of 32, as in the original; a learnt vector for each gene in place of a sinusoid; "
-        + _LOG.format("raw counts"),
+        "a learnt vector for each gene in place of a sinusoid; " + _LOG.format("raw counts"),
     ),
     "GAIN": Published(
         _gain,
         ("10,000 steps", "128", "0.001"),
         _COUNTS_AND_MASK,
-        "whole epochs, so more steps; noise and hints are drawn for each network by itself, which changes no mean; fitted to "
-        "training cells with entries hidden at random, not to the test cells; " + _LOG.format("counts"),
+        "noise and hints are drawn for each network by itself, which changes no mean; "
+        + f"{_UNSEEN}; {_LOG.format('counts')}",
     ),
     "HI-VAE (Poisson)": Published(
         _hivae(1),
         ("100 epochs", "256", "0.001"),
         _COUNTS_AND_MASK,
-        "fixed temperature; the encoder sees a part of each cell, as training cells may be complete",
+        f"fixed temperature; the encoder sees a part of each cell: {_UNSEEN}",
     ),
     "HI-VAE (Gaussian)": Published(
         _hivae(2),
         ("100 epochs", "256", "0.001"),
         _COUNTS_AND_MASK,
-        "fixed temperature; the encoder sees a part of each cell, as training cells may be complete",
+        f"fixed temperature; the encoder sees a part of each cell: {_UNSEEN}",
     ),
     "scGPT (scratch)": Published(
         _scgpt,
@@ -194,10 +198,13 @@ PUBLISHED: dict[str, Published] = {
         _COUNTS_AND_MASK,
         "exact attention in the encoder and linear attention in the decoder, there the other way round; hidden values are "
         "never shown as random ones, as the cells to impute say what is hidden; vectors of genes and values are multiplied as "
-        "well as added; " + _TOTALS,
+        f"well as added; {_TOTALS}. As in the script, the 9,766 steps of warm-up outlast the training on the heart atlas",
     ),
     "Forest-Diffusion": Published(
-        None, ("20 levels, 100 trees", "", "0.3"), _ALL, "fitted to training cells, not to the incomplete test cells"
+        None,
+        ("20 levels, 100 trees", "", "0.3"),
+        _ALL,
+        "fitted to training cells, there to the incomplete test cells as well",
     ),
     "ReMDM": Published(
         _remdm,
@@ -205,20 +212,20 @@ PUBLISHED: dict[str, Published] = {
         _ALL,
         "width of CountsDiff for the atlas, as the paper's ratio of parameters says; the script has 128 for both. MDLM's loss, "
         "schedule and step, as in ReMDM; the script has cross-entropy of all entries, a cosine, and reveals all entries at the "
-        "first step, of which it masks some again. Moving average of the weights, as for CountsDiff; not told the time",
+        "first step, of which it masks some again. Moving average of the weights and warm-up, as for CountsDiff; not told the "
+        f"time; one token for all covariates; missing entries are masked, there left out of attention; {_TRANSFORMER}",
     ),
     "Blackout": Published(
         _blackout,
         ("100,000 steps (fetus), 50,000 (heart)", "512", "0.0002"),
         _COUNTS_AND_MASK,
-        "depth of the cell as a further token",
+        f"{_MARKED}; {_TRANSFORMER}",
     ),
     "CountsDiff": Published(
         _countsdiff,
         ("100,000 steps (fetus), 50,000 (heart)", "512", "0.0002"),
         _ALL,
-        "depth of the cell as a further token; log counts as input; normalisation before attention, not after: all help "
-        "training and none is in the loss or the sampler",
+        f"{_MARKED}; {_TRANSFORMER}: none is in the loss or the sampler",
     ),
 }
 """By the name of the row, from the paper, its appendix and the configuration of its code."""
@@ -261,7 +268,10 @@ def training_of(method: Baseline, n_training: int) -> tuple[int, int, float] | N
         batch_size, lr = method.batch_size, method.lr
     else:
         return None
-    return (method.max_epochs or 0) * math.ceil(n_training / batch_size), batch_size, lr
+    of_epoch = math.ceil(n_training / batch_size)
+    if isinstance(method, TorchBaseline):
+        of_epoch = min(of_epoch, method.trainer_kwargs.get("limit_train_batches", of_epoch))
+    return (method.max_epochs or 0) * of_epoch, batch_size, lr
 
 
 def settings_table(atlas: Atlas, rows: tuple[Row, ...] = ROWS) -> pd.DataFrame:
