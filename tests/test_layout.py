@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,12 @@ def test_what_is_unpickled_is_found(line):
     assert unpickles(line) == [1] and not unpickles(
         "torch.load(path, weights_only=True), np.load(path), json.load(file)"
     )
+
+
+@pytest.mark.parametrize("kind", [DeprecationWarning, PendingDeprecationWarning, FutureWarning])
+def test_what_we_call_and_will_go_is_an_error(kind):
+    """By the settings of pytest; what libraries call themselves is their own affair."""
+    with pytest.raises(kind):
+        warnings.warn_explicit("it will go", kind, "base.py", 1, module="sccountsdiff.model.base")
+    with pytest.warns(kind):
+        warnings.warn_explicit("it will go", kind, "other.py", 1, module="scvi.model")
