@@ -151,6 +151,14 @@ def test_a_damaged_one_is_named_and_put_aside(simulate, tmp_path, caplog, conten
     assert "last.ckpt is damaged" in caplog.text and "last.ckpt.damaged" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "content", [torch.ones(2), [1, 2], {"state_dict": {}}, None], ids=["tensor", "list", "dict", "none"]
+)
+def test_what_is_none_is_put_aside(tmp_path, content):
+    torch.save(content, tmp_path / "last.ckpt")
+    assert read_checkpoint(tmp_path / "last.ckpt") is None and (tmp_path / "last.ckpt.damaged").exists()
+
+
 def test_a_hostile_one_is_not_run(simulate, tmp_path):
     class Touch:
         def __reduce__(self):
@@ -169,7 +177,7 @@ def test_that_of_something_else_is_refused(simulate, tmp_path):
 
 def test_what_cannot_be_written_is_found_before(simulate, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError):
+    with pytest.raises(NotADirectoryError, match="file cannot be written to: it is no folder"):
         train(simulate(60).adata, checkpoint=tmp_path / "file")
 
 

@@ -12,7 +12,9 @@ import torch
 
 from sccountsdiff import datasets, io
 from sccountsdiff import files as own_files
-from sccountsdiff.cli import main, read_command
+from sccountsdiff.benchmark.cli import add_kinds
+from sccountsdiff.cli import COMMANDS, main, read_command
+from sccountsdiff.command import Parser
 from sccountsdiff.model.saving import read_model
 
 SMALL = ["--n-hidden", "8", "--n-layers", "1", "--max-epochs", "2", "--accelerator", "cpu"]
@@ -32,6 +34,7 @@ SMALL_DATA = ["--dataset", "{data}", "--min-cells", "1"]
 ONE_METRIC = ["--metrics", "rmse", "--bootstrap", "0", "--output", "{output}"]
 WRITING = [
     ["train", "{data}", "{output}", *SMALL],
+    ["train", "{data}", "{data}.model", *SMALL, "--checkpoint", "{output}"],
     ["impute", "{data}", "{model}", "{output}.h5ad", "--n-folds", "1"],
     ["impute", "{data}", "{model}", "{output}.zarr", "--n-folds", "1"],
     ["denoise", "{data}", "{model}", "{output}.h5ad"],
@@ -62,6 +65,15 @@ WRITING = [
 """All commands that write, as small as they can be."""
 
 writing = pytest.mark.parametrize("arguments", WRITING, ids=lambda arguments: " ".join(arguments[:2]))
+
+
+def test_no_command_is_left_out():
+    """But `inspect`, which prints."""
+    benchmark = Parser()
+    add_kinds(benchmark)
+    (kinds,) = (action.choices for action in benchmark._actions if isinstance(action.choices, dict))
+    assert {command[0] for command in WRITING} == set(COMMANDS) - {"inspect"}
+    assert {command[1] for command in WRITING if command[0] == "benchmark"} == set(kinds)
 
 
 @pytest.mark.skipif(not os.path.isdir("/sys/kernel"), reason="needs a folder that nobody can write to")

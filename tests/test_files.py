@@ -89,6 +89,42 @@ def test_what_a_killed_process_left_goes_but_not_what_is_being_written(tmp_path)
     assert not mine.exists()
 
 
+def test_a_name_that_no_process_has_is_no_obstacle(tmp_path):
+    """Whoever may write to a folder may put anything there."""
+    strange = tmp_path / f".a.{files._HOST}.{10**30}-0.partial.csv"
+    strange.write_text("half")
+    files.write_text(tmp_path / "b.csv", "whole")
+    assert list(tmp_path.iterdir()) == [tmp_path / "b.csv"]
+
+
+@pytest.mark.parametrize("n_bytes", [None, 3000])
+def test_what_a_killed_process_tried_to_write_goes_too(tmp_path, monkeypatch, n_bytes):
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # it did not live to see that
+        check_can_write(tmp_path / "table.csv", n_bytes)
+    assert len(os.listdir(tmp_path)) == 1
+    remove_leftovers(tmp_path)
+    assert len(os.listdir(tmp_path)) == 1, "it may still be at it"
+    monkeypatch.setattr(files, "_RUN", "another")
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_who_may_read_a_file_stays_the_same(tmp_path, mode):
+    target, folder = tmp_path / "cells.h5ad", tmp_path / "cells.zarr"
+    target.write_text("old")
+    write_folder(folder, "old")
+    target.chmod(mode)
+    folder.chmod(mode | 0o100)
+    files.write_text(target, "new")
+    with replacing(folder) as beside:
+        write_folder(beside, "new")
+    assert target.read_text() == (folder / "part").read_text() == "new"
+    assert target.stat().st_mode & 0o777 == mode and folder.stat().st_mode & 0o777 == mode | 0o100
+
+
 def write_folder(path, content):
     path.mkdir()
     (path / "part").write_text(content)

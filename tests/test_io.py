@@ -1,10 +1,14 @@
 """Data comes back from every format as it was, and a target is whole or as it was."""
 
 import gzip
+import json
+import os
+import pickle
 
 import anndata
 import h5py
 import mudata
+import numcodecs
 import numpy as np
 import pytest
 import scipy.io
@@ -94,6 +98,55 @@ def test_what_is_there_stays_if_writing_fails(adata, tmp_path, name):
         io.write(broken, tmp_path / name, overwrite=True)
     same(io.read(tmp_path / name), adata)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["copy.h5ad", "cells.h5ad", "copy.zarr"])
+def test_data_in_a_file_stays_where_it_is(adata, tmp_path, name):
+    io.write(adata, tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    io.write(backed, tmp_path / name, overwrite=True)
+    assert str(backed.filename) == str(tmp_path / "cells.h5ad")
+    same(io.read(tmp_path / name), adata)
+    same(backed.to_memory(), adata)
+
+
+class Touch:
+    """What makes a pickle dangerous: it says what is to be called when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        {"filters": [{"id": "vlen-utf8"}, {"id": "pickle"}], "compressor": None},
+        {"filters": [{"id": "vlen-utf8"}], "compressor": {"id": "pickle"}},
+        {"filters": [{"id": "pickle"}], "compressor": None},
+    ],
+    ids=["second filter", "compressor", "filter"],
+)
+def test_hostile_arrays_are_not_run(adata, tmp_path, monkeypatch, codecs):
+    """Arrays of Zarr may say that they are pickles."""
+    # Newer versions of numcodecs refuse by themselves.
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    with anndata.settings.override(zarr_write_format=2):
+        io.write(adata, tmp_path / "cells.zarr")
+    for notes in (tmp_path / "cells.zarr").rglob(".zmetadata"):
+        notes.unlink()
+    array = tmp_path / "cells.zarr" / "uns" / "thing"
+    array.mkdir()
+    about = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": "", "order": "C", **codecs}
+    (array / ".zarray").write_text(json.dumps(about))
+    (array / ".zattrs").write_text(json.dumps({"encoding-type": "string-array", "encoding-version": "0.2.0"}))
+    (array / "0").write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
+    with pytest.raises(ValueError, match=r"cells\.zarr' cannot be read: .*pickle"):
+        io.read(tmp_path / "cells.zarr")
+    assert not (tmp_path / "touched").exists()
+    assert "pickle" in numcodecs.registry.codec_registry, "others may use it"
 
 
 def test_what_cannot_be_read_is_said(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,52 @@ def test_private_names_of_scvi_tools_are_left_to_one_file():
 )
 def test_private_names_are_found(source, expected):
     assert private_names(source) == expected
+
+
+def unpickles(source: str) -> list[int]:
+    """Lines that read a file in a way that can run what is in it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        called = ast.unparse(node.func)
+        options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+        is_safe = {
+            "torch.load": options.get("weights_only") == "True",
+            "torch.hub.load_state_dict_from_url": options.get("weights_only") == "True",
+            "trainer.fit": "ckpt_path" not in options or options.get("weights_only") in ("True", "weights_only"),
+            "np.load": options.get("allow_pickle", "False") == "False",
+        }
+        never = ("pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load", "joblib.load", "pd.read_pickle")
+        if called in never or not is_safe.get(called.removeprefix("self."), True):
+            found.append(node.lineno)
+    return found
+
+
+def test_nothing_is_unpickled_but_where_that_is_asked_for():
+    found = {str(module): lines for module in MODULES if (lines := unpickles((PACKAGE / module).read_text("utf-8")))}
+    assert list(found) == ["model/pickled.py"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pickle.load(file)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_what_is_unpickled_is_found(line):
+    assert unpickles(line) == [1] and not unpickles(
+        "torch.load(path, weights_only=True), np.load(path), json.load(file)"
+    )
+
+
+@pytest.mark.parametrize("kind", [DeprecationWarning, PendingDeprecationWarning, FutureWarning])
+def test_what_we_call_and_will_go_is_an_error(kind):
+    """By the settings of pytest; what libraries call themselves is their own affair."""
+    with pytest.raises(kind):
+        warnings.warn_explicit("it will go", kind, "base.py", 1, module="sccountsdiff.model.base")
+    with pytest.warns(kind):
+        warnings.warn_explicit("it will go", kind, "other.py", 1, module="scvi.model")

@@ -21,6 +21,18 @@ SECONDS_BETWEEN = 20.0
 KEY = "sccountsdiff"
 """Where a checkpoint of Lightning holds what is ours."""
 
+UNREADABLE = (
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
+"""What is raised where a file that should be a checkpoint is read, or looked into, and is damaged or something else."""
+
 
 class Checkpoints(pl.Callback):
     """Writes where training is to a file, between epochs; training that is started from it goes on as if never stopped.
@@ -119,7 +131,7 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         content["global_step"], content["state_dict"]
         return content
-    except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+    except UNREADABLE as error:
         set_aside(path, error)
         return None
 

@@ -250,6 +250,9 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 def _train(arguments: argparse.Namespace) -> Outcome:
     io.check_free(arguments.model, overwrite=arguments.overwrite)
+    checkpoint = _given(arguments, "training").get("checkpoint")
+    if checkpoint is not None:
+        check_folder(checkpoint)
     check_can_write(Path(arguments.model) / "model.json" if Path(arguments.model).is_dir() else arguments.model)
     started = time.monotonic()
     data = io.read(arguments.data)

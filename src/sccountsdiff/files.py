@@ -35,6 +35,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """A path beside the target to write a file or a folder to; it takes the target's place when all went well.
 
     Until then the target is as it was. If anything fails, or is interrupted, what was written goes and the target stays.
+    Who may read and write the target stays the same, too.
     What a process that was killed had begun to write goes when something is next written to the folder.
 
     Parameters
@@ -60,6 +61,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     earlier = target.with_name(f".{target.name}.{mark}.earlier")
     try:
         yield beside
+        with suppress(OSError):  # there was nothing before, or the disk knows no permissions
+            shutil.copymode(target, beside)  # what was private stays so
         for written in (*beside.rglob("*"), beside):
             _flush(written)
         if beside.is_dir() and target.exists():
@@ -291,7 +294,8 @@ def _try_to_write(folder: Path, path: str | Path, n_bytes: int) -> None:
 
     HDF5 does not survive a disk that fills up, or a quota that is reached, while it writes.
     """
-    probe = folder / f".{os.getpid()}-{_RUN}.probe"
+    # By its name it goes with other leftovers, should this process be killed here.
+    probe = folder / f".probe.{_HOST}.{os.getpid()}-{_RUN}.partial"
     try:
         with probe.open("wb") as handle:
             free = shutil.disk_usage(folder).free
@@ -325,7 +329,7 @@ def _is_writing(process: int, run: str) -> bool:
         return True  # there, signal 0 would end it
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter of numbers that no process has
         return False
     except OSError:
         return True  # it is somebody else's

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,10 +85,18 @@ def write(data: AnnData | MuData, path: str | Path, *, overwrite: bool = False) 
     """
     check_target(path, type(data).__name__, overwrite=overwrite)
     check_can_write(path, size_of(data))
+    import anndata.io
+    import mudata
+
     path = Path(path)
-    writers = {".zarr": "write_zarr", ".h5ad": "write_h5ad", ".h5mu": "write_h5mu"}
+    # For two of them the functions: the methods would have data in a file read on from the copy, which is renamed.
+    writers: dict[str, Callable[[Path], object]] = {
+        ".zarr": lambda beside: data.write_zarr(beside),
+        ".h5ad": lambda beside: anndata.io.write_h5ad(beside, data),
+        ".h5mu": lambda beside: mudata.write_h5mu(beside, data),
+    }
     with quiet(all_warnings=True), replacing(path) as beside:
-        getattr(data, writers[path.suffix])(beside)
+        writers[path.suffix](beside)
 
 
 def size_of(data: AnnData | MuData) -> int:
@@ -187,8 +196,22 @@ def _read_zarr(path: Path) -> AnnData | MuData:
     import mudata
     import zarr
 
-    is_mudata = "mod" in zarr.open_group(str(path), mode="r")
-    return mudata.read_zarr(path) if is_mudata else anndata.read_zarr(path)
+    with _without_pickles():
+        is_mudata = "mod" in zarr.open_group(str(path), mode="r")
+        return mudata.read_zarr(path) if is_mudata else anndata.read_zarr(path)
+
+
+@contextmanager
+def _without_pickles() -> Iterator[None]:
+    """Have Zarr know no arrays that are pickles, which run code when they are read: not all versions refuse them."""
+    from numcodecs.registry import codec_registry
+
+    pickles = codec_registry.pop("pickle", None)
+    try:
+        yield
+    finally:
+        if pickles is not None:
+            codec_registry["pickle"] = pickles
 
 
 def _read_10x_file(path: Path) -> AnnData:

@@ -1,5 +1,7 @@
 import copy
 import json
+import os
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -215,3 +217,22 @@ def test_a_damaged_result_is_named_put_aside_and_made_again(tmp_path, caplog, co
     assert file.with_name(file.name + ".damaged").read_text() == content
     store.save({"seed": 1}, [{"value": 2.5, "error": None}])
     assert ResultStore(tmp_path).load({"seed": 1})[0]["value"] == 2.5
+
+
+def test_a_hostile_result_is_not_run(tmp_path):
+    class Touch:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "touched"),)
+
+    ResultStore(tmp_path).save({"seed": 1}, [])
+    (file,) = (tmp_path / "results").iterdir()
+    for hostile in (
+        pickle.dumps(Touch()),
+        pickle.dumps({"rows": [Touch()]}, protocol=0),
+        b'{"rows": "__import__(\'os\')"}',
+    ):
+        file.write_bytes(hostile)
+        assert ResultStore(tmp_path).load({"seed": 1}) is None and not file.exists()
+    assert not (tmp_path / "touched").exists()
+    pickle.loads(pickle.dumps(Touch()))
+    assert (tmp_path / "touched").exists(), "otherwise the proof proves nothing"

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from anndata.io import sparse_dataset, write_elem
 
 from sccountsdiff.data import reading
 from sccountsdiff.data.reading import BlockMask, as_matrix, by_rows, iter_blocks, iter_some_rows, read_block, read_rows
@@ -135,3 +136,39 @@ def test_masked_arrays_are_refused_whether_or_not_anything_is_masked():
     for mask in (False, [[True, False]]):
         with pytest.raises(ValueError, match="adata.X is a masked array: mark missing entries as NaN"):
             as_matrix(np.ma.MaskedArray(np.ones((1, 2)), mask=mask), "adata.X")
+
+
+DAMAGES = {
+    "beyond": lambda m: m.indices.__setitem__(3, 7),
+    "far beyond": lambda m: m.indices.__setitem__(3, 2**31 - 1),
+    "before": lambda m: m.indices.__setitem__(3, -1),
+    "lines that end before they begin": lambda m: m.indptr.__setitem__(2, m.indptr[-1]),
+    "lines that end beyond": lambda m: m.indptr.__setitem__(2, 10**6),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("fmt", ["csr", "csc"])
+def test_entries_that_are_not_within_the_matrix_are_refused(tmp_path, fmt, damage):
+    """SciPy takes them as they are, and a process that makes an array of them may crash."""
+    matrix = sp.csr_matrix(counts(7, 7)).asformat(fmt)
+    assert as_matrix(matrix, "adata.X") is matrix
+    with h5py.File(tmp_path / "cells.h5", "w") as file:
+        write_elem(file, "X", matrix)
+        DAMAGES[damage](matrix)
+        for part in ("indices", "indptr"):
+            file[f"X/{part}"][:] = getattr(matrix, part)
+        with pytest.raises(ValueError, match=r"adata\.X is damaged: it has entries that are not within its \(7, 7\)"):
+            as_matrix(matrix, "adata.X")
+        if "lines" in damage:
+            return  # anndata finds these, or reads what there is
+        stored = as_matrix(sparse_dataset(file["X"]), "adata.X")
+        for read in (read_block, read_rows):
+            with pytest.raises(ValueError, match="The matrix in the file is damaged"):
+                read(stored, range(7))
+
+
+def test_room_for_more_entries_does_not_matter():
+    matrix = sp.csr_matrix(np.eye(3))
+    matrix.indices, matrix.data = np.append(matrix.indices, 99), np.append(matrix.data, 0.0)
+    assert as_matrix(matrix, "adata.X") is matrix

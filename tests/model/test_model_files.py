@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from sccountsdiff import CountsDiffImputer
+from sccountsdiff.files import digest_of_file
 from sccountsdiff.model.model_files import checksum
 
 
@@ -107,6 +108,62 @@ class TestDamage:
         folder = rewrite(lambda c: c["attributes"]["init_params_"]["non_kwargs"].update(n_hidden=5))
         with pytest.raises(ValueError, match="are not those of such a model: .*size mismatch"):
             load(folder)
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("init_params_.non_kwargs", []),
+            ("init_params_.non_kwargs.adata", 1),
+            ("init_params_.non_kwargs.registry", {}),
+            ("init_params_.non_kwargs.nothing", 1),
+            ("init_params_.non_kwargs.schedule", "nothing"),
+            ("init_params_.non_kwargs.head", 3),
+            ("init_params_.kwargs", []),
+            ("init_params_.kwargs.backbone_kwargs", 3),
+            ("init_params_.kwargs.backbone_kwargs", {"n_hidden": 3}),
+            ("registry_.setup_args", 3),
+            ("registry_.setup_args", {"adata": 1}),
+            ("registry_.setup_args", {"source_registry": 1}),
+            ("registry_.field_registries", 3),
+            ("registry_.field_registries", {}),
+            ("registry_.field_registries.X.state_registry", {}),
+            ("registry_.field_registries.extra_categorical_covs.state_registry", {"mappings": 3}),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("with_data", [False, True])
+    def test_settings_that_no_model_has(self, rewrite, query, path, value, with_data):
+        """With a checksum that fits them."""
+        *names, last = path.split(".")
+
+        def change(content):
+            place = content["attributes"]
+            for name in names:
+                place = place[name]
+            place[last] = value
+
+        folder = rewrite(change)
+        with pytest.raises(ValueError, match=rf"{folder}.* cannot be read as a model: "):
+            load(folder, query if with_data else False)
+
+    def test_deeply_nested(self, rewrite):
+        nested = []
+        for _ in range(600):
+            nested = {"$tuple": nested}
+        folder = rewrite(lambda content: content["attributes"].update(nested_=nested))
+        with pytest.raises(ValueError, match="cannot be read as a model: .*recursion"):
+            load(folder)
+
+    def test_data_that_is_none(self, trained, tmp_path):
+        trained.save(tmp_path / "model", save_anndata=True)
+        (path,) = (tmp_path / "model").glob("*.h5ad")
+        path.write_text("no HDF5")
+        outer = json.loads((tmp_path / "model" / "model.json").read_text())
+        outer["content"]["files"]["data"]["sha256"] = digest_of_file(path)
+        outer["checksum"] = checksum(outer["content"])
+        (tmp_path / "model" / "model.json").write_text(json.dumps(outer))
+        with pytest.raises(ValueError, match=rf"{path.name}' cannot be read"):
+            load(tmp_path / "model", None)
 
     def test_another_class(self, rewrite):
         folder = rewrite(lambda c: c["attributes"]["registry_"].update(model_name="SCVI"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import anndata as ad
 import numpy as np
 import pytest
@@ -83,6 +85,37 @@ def test_other_work_starts_anew(tmp_path):
     BlockFolder(path, {"seed": 0}).save(0, {"imputed": np.ones((2, 2))})
     assert BlockFolder(path, {"seed": 0}).is_done(0)
     assert not BlockFolder(path, {"seed": 1}).is_done(0)
+
+
+class Touch:
+    """What makes a pickle dangerous: it says what is to be called when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "changed", "hostile"])
+def test_a_damaged_block_is_set_aside_and_made_again(tmp_path, caplog, damage):
+    BlockFolder(tmp_path / "result.h5ad", {}).save(0, {"imputed": np.ones((40, 50))})
+    (file,) = tmp_path.rglob("*.npz")
+    content = bytearray(file.read_bytes())
+    if damage == "hostile":
+        np.savez(file, imputed=np.array([Touch(tmp_path / "touched")], dtype=object))
+    else:
+        content[len(content) // 2] ^= 255
+        file.write_bytes(content[: {"empty": 0, "cut": 5000, "changed": None}[damage]])
+    again = BlockFolder(tmp_path / "result.h5ad", {})
+    assert not again.is_done(0) and "00000000.npz is damaged" in caplog.text
+    assert not (tmp_path / "touched").exists()
+    again.save(0, {"imputed": np.full((40, 50), 2.0)})
+    assert again.is_done(0)
+    names = ad.AnnData(shape=(40, 50))
+    again.finish(names.obs, names.var, {})
+    assert (ad.read_h5ad(tmp_path / "result.h5ad").layers["imputed"] == 2).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["result.h5ad"]
 
 
 def test_refusals(trained, query, tmp_path):

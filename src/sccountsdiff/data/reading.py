@@ -104,7 +104,25 @@ def as_matrix(matrix: Any, name: str) -> Matrix:
         raise ValueError(f"{name} must be a matrix of cells x genes, found shape {tuple(matrix.shape)}.")
     if is_sparse(matrix) and matrix.format not in ("csr", "csc"):
         return matrix.tocsr()
+    if is_sparse(matrix):
+        _check_positions(matrix, name)
     return matrix
+
+
+def _check_positions(matrix: SparseMatrix, name: str) -> None:
+    """Refuse entries that are not within the matrix, as of a damaged file: SciPy would write beyond its own memory."""
+    starts, n_lines = matrix.indptr, matrix.shape[is_csc(matrix)]
+    is_whole = len(starts) == n_lines + 1 and starts[0] == 0 and (starts[1:] >= starts[:-1]).all()
+    is_whole = is_whole and starts[-1] <= min(len(matrix.indices), len(matrix.data))
+    positions = matrix.indices[: starts[-1]]
+    if (
+        not is_whole
+        or len(positions)
+        and not 0 <= positions.min() <= positions.max() < matrix.shape[not is_csc(matrix)]
+    ):
+        raise ValueError(
+            f"{name} is damaged: it has entries that are not within its {tuple(matrix.shape)} cells x genes."
+        )
 
 
 def reads_sparse(matrix: Matrix) -> bool:
@@ -150,6 +168,8 @@ def read_block(matrix: Matrix, rows: range | np.ndarray, columns: range | None =
     block = matrix[_as_slice(rows), slice(None) if columns is None else _as_slice(columns)]
     if not is_sparse(block):
         return np.asarray(block)
+    if not is_sparse(matrix):
+        _check_positions(block, "The matrix in the file")
     if not block.has_canonical_format:
         block.sum_duplicates()  # in place: a slice of a sparse matrix is a copy
     return block
@@ -180,7 +200,11 @@ def iter_blocks(matrix: Matrix, rows: np.ndarray | None = None) -> Iterator[tupl
 def read_rows(matrix: Matrix, rows: range | np.ndarray) -> np.ndarray:
     """Load rows, in increasing order, as a dense array of the matrix's own dtype that shares no memory with it."""
     block = matrix[_as_slice(rows)]
-    return block.toarray() if is_sparse(block) else np.array(block)
+    if not is_sparse(block):
+        return np.array(block)
+    if not is_sparse(matrix):
+        _check_positions(block, "The matrix in the file")
+    return block.toarray()
 
 
 def _as_slice(positions: range | np.ndarray) -> slice | np.ndarray:

@@ -19,8 +19,9 @@ from uuid import uuid4
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from scvi import REGISTRY_KEYS
 
-from sccountsdiff.compat import setup_args
+from sccountsdiff.compat import field_state, setup_args
 from sccountsdiff.files import check_can_write, digest_of_file, remove_leftovers, replacing, write_text
 from sccountsdiff.model.json_values import from_json, to_json
 
@@ -115,7 +116,7 @@ def read_files(path: Path) -> SavedModel:
         saved = SavedModel(attributes, {}, None)
         check_attributes(attributes)
         weights, data = files["weights"], files.get("data", (None, None))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} cannot be read as a model: {reason}.") from None
     for file, digest in (weights, data):
@@ -151,16 +152,23 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def check_attributes(attributes: Mapping[str, Any]) -> None:
-    """Refuse attributes that no model has: they are set on the one that is loaded."""
+    """Refuse attributes that no model has: they are set on the one that is loaded, or are arguments of it."""
     for name in ("registry_", "init_params_"):
         if not isinstance(attributes.get(name), dict):
             raise ValueError(f"it has no {name!r}")
     for name in attributes:
         if not (name.isidentifier() and name.endswith("_") and not name.startswith("_")):
             raise ValueError(f"it has an attribute {name!r}")
-    setup_args(attributes["registry_"])
-    for name in ("kwargs", "non_kwargs"):
-        dict(attributes["init_params_"][name])
+    registry, init = attributes["registry_"], attributes["init_params_"]
+    for given, taken in (
+        ([setup_args(registry)], ("adata", "mdata", "source_registry")),
+        ([init["non_kwargs"], init["kwargs"].get("backbone_kwargs", {})], ("adata", "registry")),
+    ):
+        names = [*taken, *(name for arguments in given for name in dict(arguments))]
+        if len(set(names)) < len(names):
+            raise ValueError("it has an argument twice")
+    field_state(registry, REGISTRY_KEYS.X_KEY)["column_names"]
+    dict(field_state(registry, REGISTRY_KEYS.CAT_COVS_KEY).get("mappings", {}))
 
 
 def description(folder: str | Path, prefix: str) -> Path:

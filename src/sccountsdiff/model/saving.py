@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from anndata import AnnData
-from anndata.io import read_h5ad, write_h5ad
+from anndata.io import write_h5ad
 from lightning.pytorch.utilities import rank_zero_only
-from mudata import MuData, read_h5mu, write_h5mu
+from mudata import MuData, write_h5mu
 from scvi.data import AnnDataManager
 
 from sccountsdiff.compat import download, is_mudata_setup, model_name, setup_args, torch_device
 from sccountsdiff.files import write_text
-from sccountsdiff.io import size_of
+from sccountsdiff.io import read, size_of
 from sccountsdiff.model.base import CountsDiffBase, refuse_mps, refuse_other_types
 from sccountsdiff.model.card import MADE_BY, model_card
 from sccountsdiff.model.model_files import (
@@ -153,14 +153,18 @@ class SavingMixin(CountsDiffBase):
         if adata is None and saved.data is None:
             warnings.warn(f"No data was saved with the model in {dir_path}: it has none.", stacklevel=2)
         elif adata is None:
-            adata = read_h5mu(saved.data) if is_mudata_setup(registry) else read_h5ad(saved.data)
+            adata = read(saved.data)
         adata = None if adata is False else adata
         if adata is not None:
             # The same way in for saved and for new data: it is checked against what the model knows.
             set_up: Callable = cls.setup_mudata if is_mudata_setup(registry) else cls.setup_anndata
             set_up(adata, source_registry=registry, **setup_args(registry))
         init = saved.attributes.pop("init_params_")
-        model = cls(adata, registry=registry, **init["non_kwargs"], **init["kwargs"].get("backbone_kwargs", {}))
+        try:
+            model = cls(adata, registry=registry, **init["non_kwargs"], **init["kwargs"].get("backbone_kwargs", {}))
+        except (AttributeError, LookupError, TypeError) as error:  # of settings that no model can have
+            reason = error.args[0] if error.args else type(error).__name__
+            raise ValueError(f"{dir_path} cannot be read as a model: {reason}") from error
         for name, value in saved.attributes.items():
             setattr(model, name, value)
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from anndata.io import sparse_dataset, write_elem
 
-from sccountsdiff.files import check_can_write, replacing, write_text
+from sccountsdiff.files import check_can_write, replacing, set_aside, write_text
 from sccountsdiff.io import size_of
 
 
@@ -68,8 +70,18 @@ class BlockFolder:
         return self.folder / f"{number:08d}.npz"
 
     def is_done(self, number: int) -> bool:
-        """Whether a block is there."""
-        return self._file(number).exists()
+        """Whether a block is there; one that is damaged is set aside, and made again."""
+        file = self._file(number)
+        if not file.exists():
+            return False
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                for name in stored.files:
+                    stored[name]
+            return True
+        except (EOFError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+            set_aside(file, error)
+            return False
 
     def save(self, number: int, layers: Mapping[str, np.ndarray | sp.csr_matrix]) -> None:
         """Keep the layers of a block; those that are sparse are in all blocks."""
@@ -94,7 +106,7 @@ class BlockFolder:
 
     def _blocks(self) -> Iterator[dict[str, np.ndarray | sp.csr_matrix]]:
         for file in sorted(self.folder.glob("[0-9]*.npz")):
-            with np.load(file) as stored:
+            with np.load(file, allow_pickle=False) as stored:
                 names = dict.fromkeys(key.partition("/")[0] for key in stored.files)
                 yield {name: _read(stored, name) for name in names}
 

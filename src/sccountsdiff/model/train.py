@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
 from sccountsdiff.data.splitting import split_train_validation
-from sccountsdiff.files import check_can_write
+from sccountsdiff.files import check_can_write, check_folder
 from sccountsdiff.model.base import refuse_mps
 from sccountsdiff.model.setup import SetupMixin
 from sccountsdiff.progress import progress_callbacks
@@ -193,6 +193,7 @@ class TrainMixin(SetupMixin):
 
     def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
         """The checkpoint to go on from, if there is one; an error if it is of another training."""
+        check_folder(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Weights, their average, the best one, and two moments of the gradients.
         check_can_write(path, 5 * sum(value.nbytes for value in self.module.state_dict().values()))

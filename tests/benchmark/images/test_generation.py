@@ -1,6 +1,7 @@
 """Drawn images are whole, within bounds, reproducible, and follow their condition."""
 
 import dataclasses
+import os
 from functools import partial
 
 import numpy as np
@@ -150,6 +151,21 @@ def test_a_damaged_block_is_set_aside_and_drawn_again(tiny_run, tmp_path, caplog
     np.save(file, np.zeros((3, 1, 8, 8), np.uint8))
     assert torch.equal(generate(model, torch.arange(4), folder=tmp_path, n_steps=2), expected)
     assert caplog.text.count("set aside") == 3
+
+
+def test_a_hostile_block_is_not_run(tiny_run, tmp_path):
+    class Touch:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "touched"),)
+
+    _, model = tiny_run
+    expected = generate(model, torch.arange(4), folder=tmp_path / "drawn", n_steps=2)
+    (file,) = (tmp_path / "drawn").rglob("*.npy")
+    np.save(file, np.array([Touch()], dtype=object), allow_pickle=True)
+    assert torch.equal(generate(model, torch.arange(4), folder=tmp_path / "drawn", n_steps=2), expected)
+    assert not (tmp_path / "touched").exists()
+    np.load(file.with_name(f"{file.name}.damaged"), allow_pickle=True)
+    assert (tmp_path / "touched").exists(), "otherwise the proof proves nothing"
 
 
 def test_several_devices_draw_the_same_images_as_one(tiny_run, tmp_path):

@@ -1,6 +1,7 @@
 """A checkpoint holds the averaged weights, no condition reaches an unconditional model, and a short training learns."""
 
 import dataclasses
+import os
 
 import pandas as pd
 import pytest
@@ -22,6 +23,45 @@ def test_checkpoint_holds_the_averaged_weights_and_the_model(tiny_run, tiny_conf
     assert loaded.config == tiny_config and loaded.max_count == 16 and loaded.names == tuple("0123456789")
     current = torch.load(folder / "last.ckpt", weights_only=True)["current_model_state"]
     assert any(not torch.equal(current[name], value) for name, value in loaded.state_dict().items())
+
+
+class Touch:
+    """What makes a pickle dangerous: it says what is to be called when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_hostile_checkpoint_is_not_run(tiny_config, digits, tmp_path):
+    file = tmp_path / "last.ckpt"
+    torch.save({"image_model": Touch(tmp_path / "touched"), "global_step": 1, "state_dict": {}}, file)
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged, or no checkpoint of an image model"):
+        load_model(file)
+    train(dataclasses.replace(tiny_config, n_steps=1), digits, tmp_path, n_heldout=8, resume=True)
+    assert not (tmp_path / "touched").exists() and (tmp_path / "last.ckpt.damaged").exists()
+    with pytest.raises(Exception):  # noqa: B017 - it has run, and is no checkpoint
+        torch.load(tmp_path / "last.ckpt.damaged", weights_only=False)["image_model"]["config"]
+    assert (tmp_path / "touched").exists(), "otherwise the proof proves nothing"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        torch.ones(2),
+        {},
+        {"image_model": {}, "state_dict": {}},
+        {"image_model": 3, "state_dict": 3},
+        {"image_model": {"config": {"nothing": 1}}, "state_dict": {}},
+    ],
+    ids=str,
+)
+def test_what_is_no_checkpoint_is_named(tmp_path, content):
+    torch.save(content, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match=r"last\.ckpt is damaged, or no checkpoint of an image model"):
+        load_model(tmp_path / "last.ckpt")
 
 
 def test_unconditional_settings_see_no_condition(digits, tiny_config, tmp_path):

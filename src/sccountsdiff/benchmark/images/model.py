@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch.utils.data import DataLoader, Subset
 from sccountsdiff.benchmark.images.config import ImageConfig
 from sccountsdiff.benchmark.images.data import CountImages, pixel_moments
 from sccountsdiff.benchmark.images.network import ImageDenoiser, linear_guess
+from sccountsdiff.checkpoints import UNREADABLE
 from sccountsdiff.diffusion import Prediction, count_loss, draw_noised, get_schedule
 from sccountsdiff.training import LossWatch, WatchedTraining, warm_up_and_decay
 
@@ -160,11 +160,11 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> ImageDif
     try:
         checkpoint = torch.load(path, map_location=device, weights_only=True)
         about, weights = checkpoint["image_model"], checkpoint["state_dict"]
-    except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        config = ImageConfig(**about.pop("config"))
+        model = ImageDiffusion(config, weights["network.mean"], weights["network.variance"], **about)
+        model.load_state_dict(weights)
+    except UNREADABLE as error:
         raise ValueError(f"{path} is damaged, or no checkpoint of an image model ({type(error).__name__}).") from None
-    config = ImageConfig(**about.pop("config"))
-    model = ImageDiffusion(config, weights["network.mean"], weights["network.variance"], **about)
-    model.load_state_dict(weights)
     return model.to(device).eval()
 
 
