@@ -150,10 +150,10 @@ class SavingMixin(CountsDiffBase):
         registry = saved.attributes.pop("registry_")
         if model_name(registry) not in (None, cls.__name__, *(allowed_classes_names_list or [])):
             raise ValueError(f"{dir_path} holds a model of the class {model_name(registry)}, not {cls.__name__}.")
-        if adata is None and saved.data is None:
-            warnings.warn(f"No data was saved with the model in {dir_path}: it has none.", stacklevel=2)
-        elif adata is None:
+        if adata is None and saved.data is not None:
             adata = read(saved.data)
+        elif adata is None:
+            warnings.warn(f"No data was saved with the model in {dir_path}: it has none.", stacklevel=2)
         adata = None if adata is False else adata
         if adata is not None:
             # The same way in for saved and for new data: it is checked against what the model knows.

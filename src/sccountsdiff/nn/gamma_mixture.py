@@ -42,9 +42,9 @@ class GammaMixture(Head):
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """The posterior of the gene's rate, thinned."""
         (shift, *logits), shifts, log_thetas = (part.unbind() for part in outputs.chunk(3))
-        logits = torch.stack([torch.zeros_like(shift), *logits])  # of the first, it is what others are compared with
+        priors = torch.stack([torch.zeros_like(shift), *logits]).log_softmax(0)  # others are compared with the first
         log_weights, laws = [], []
-        for k, (log_weight, own, log_theta) in enumerate(zip(logits.log_softmax(0), shifts, log_thetas, strict=True)):
+        for k, (log_weight, own, log_theta) in enumerate(zip(priors, shifts, log_thetas, strict=True)):
             start = math.log((2 * k + 1) / self.n_components)  # of equal weights, the mean is 1
             mu = torch.exp(given.log_mean + shift + (start + own))
             theta = bounded_dispersion(INITIAL_LOG_DISPERSION + given.log_dispersion + log_theta, mu, given.largest)

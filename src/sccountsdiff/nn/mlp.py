@@ -111,20 +111,21 @@ class Decoder(nn.Module):
     def __init__(self, n_hidden: int, n_genes: int, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
-        self.mean = nn.Linear(n_hidden, n_genes)
-        nn.init.zeros_(self.mean.weight)
-        nn.init.zeros_(self.mean.bias)
-        self.shape = None
-        if n_outputs > 1:
-            n_few = min(SHAPE_UNITS, n_hidden)
-            self.shape = nn.Sequential(nn.Linear(n_hidden, n_few), nn.Linear(n_few, (n_outputs - 1) * n_genes))
-            nn.init.zeros_(self.shape[1].weight)
-            nn.init.zeros_(self.shape[1].bias)
+        self.mean = _zero(nn.Linear(n_hidden, n_genes))
+        n_few, n_more = min(SHAPE_UNITS, n_hidden), (n_outputs - 1) * n_genes
+        self.shape = nn.Sequential(nn.Linear(n_hidden, n_few), _zero(nn.Linear(n_few, n_more))) if n_more else None
 
     def forward(self, h: Tensor) -> Tensor:
         """(cells, n_hidden) to (n_outputs, cells, genes)."""
         outputs = self.mean(h) if self.shape is None else torch.cat([self.mean(h), self.shape(h)], dim=1)
         return outputs.unflatten(1, (self.n_outputs, -1)).movedim(1, 0)
+
+
+def _zero(layer: nn.Linear) -> nn.Linear:
+    """The layer, of which nothing comes out until it is trained."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 @register_backbone("mlp")
