@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 from types import SimpleNamespace
 
@@ -80,6 +81,7 @@ class TestValidation:
         """Repeat it by hand: a generator for each batch, small sets repeated, weighted by cells."""
         adata = simulate(n_cells).adata
         model = train(adata, 1, plan_kwargs={"lr": 0.0, "validation_seed": 3}, train_size=0.5, batch_size=32)
+        model.module.denoiser.forget_corrections()  # which are made once it is trained
         cells = model.validation_indices
         n_repeats = min(8, math.ceil(training.VALIDATION_DRAWS / len(cells)))
         losses, n_obs = [], []
@@ -120,8 +122,8 @@ class TestAverage:
         watch = Weights()
         # far too high a learning rate, so that it does not end where it was best
         model = train(
-            simulate(50).adata, 6, batch_size=15, callbacks=[watch], plan_kwargs={"lr": 1.0, "lr_final": 1.0},
-            early_stopping=False,
+            simulate(50).adata, 6, batch_size=15, callbacks=[watch], plan_kwargs={"lr": 0.5, "lr_final": 1.0},
+            early_stopping=False, model_kwargs={"head": "poisson"},
         )  # fmt: skip
         losses = validation_losses(model)
         best = int(losses.argmin())
@@ -231,7 +233,7 @@ class TestInterruption:
 
         model, error = self.train(simulate, callbacks=[Spoil()])
         assert isinstance(error, TrainingDiverged) and "step 14 of epoch 2: the loss is nan" in str(error)
-        assert "The weights of epoch 1, the best so far, are kept" in str(error)
+        assert re.search("The weights of epoch [01], the best so far, are kept", str(error))
         assert model.is_trained and all(p.isfinite().all() for p in model.module.parameters())
 
     def test_precision_and_clipping_are_named(self):

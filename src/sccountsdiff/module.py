@@ -138,6 +138,11 @@ class CountsDiffModule(BaseModuleClass):
         """Whether training has cells without covariates: the null state can be used."""
         return self.p_uncond > 0 or not self.has_covariates
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a part of the network is not trained, as that of a model that learns new categories only."""
+        return not all(weights.requires_grad for weights in self.parameters())
+
     # What a minibatch says ------------------------------------------------------------------------------------------
 
     @auto_move_data

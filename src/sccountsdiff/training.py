@@ -180,12 +180,11 @@ class CountsDiffTrainingPlan(WatchedTraining):
 
     def configure_optimizers(self):
         """AdamW and its schedule, in steps."""
-        is_frozen = not all(weights.requires_grad for weights in self.module.parameters())
         # scvi-tools' default eps of 0.01 would swamp the small gradients of rare genes.
         optimizer = torch.optim.AdamW(
             [weights for weights in self.module.parameters() if weights.requires_grad],
             lr=self.lr,
-            weight_decay=0.0 if is_frozen else self.weight_decay,
+            weight_decay=0.0 if self.module.is_frozen else self.weight_decay,
             betas=(0.9, 0.99),
             eps=1e-8,
             # With mixed precision, Lightning clips no gradients that a fused optimiser would unscale itself.

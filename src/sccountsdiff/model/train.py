@@ -164,7 +164,8 @@ class TrainMixin(SetupMixin):
                 return self._take_over(saved, split)
             callbacks.append(Checkpoints(path, of_training))
             trainer_kwargs["ckpt_path"] = None if saved is None else path
-        self.module.denoiser.forget_corrections()
+        if not self.module.is_frozen:
+            self.module.denoiser.forget_corrections()
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
         try:
             with quiet():
@@ -226,6 +227,8 @@ class TrainMixin(SetupMixin):
         """Note which cells were trained on, which processes that were spawned keep to themselves, and calibrate."""
         self.train_indices, self.validation_indices, self.test_indices = split
         self.module.eval()
+        if self.module.is_frozen:  # what it says of cells that the reference knows is to stay
+            return
         # Levels are small numbers, of which validation cells alone say little; dispersions are large where cells were learnt by heart.
         for rows, correct in ((np.concatenate(split[:2]), self.module.level), (split[1], self.module.calibrate)):
             if len(rows) > 0:
