@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import overview
 import pandas as pd
+import tiers
 from results import COMPARISONS, ResultError, by_method, look_up, number, ranking, read, select
 
 VALUES: dict[str, Callable[..., str]] = {}
@@ -637,6 +638,39 @@ def mmd_is_that_of_numpy() -> bool:
 def _of_blocks(metric: str, block: str) -> pd.Series:
     """Values of CountsDiff by seed where a modality is missing as a whole."""
     return select("blocks", block=block, method="countsdiff", metric=metric)["value"]
+
+
+def _six_data_sets() -> pd.DataFrame:
+    return tiers.comparisons(tiers.tables())
+
+
+@value
+def share_lost() -> str:
+    """Share of the comparisons on six data sets that CountsDiff lost."""
+    return f"{(_six_data_sets()['outcome'] == 'loss').mean():.1%}".replace("%", " %")
+
+
+@claim
+def totals_are_close_to_one() -> bool:
+    """All ratios of sums by which a comparison was lost are within 5 % of 1."""
+    table = _six_data_sets().query("metric == 'ratio_of_sums' and outcome == 'loss'")
+    return bool((table["value"] - 1).abs().max() < 0.05)
+
+
+@claim
+def remdm_has_larger_errors() -> bool:
+    """Of single entries, and in CRPS, with all entries."""
+    metrics = ["rmse", "mae", "poisson_loss", "spearman", "crps"]
+    table = _six_data_sets().query("rival == 'remdm' and protocol == 'all' and metric in @metrics")
+    return bool((table["outcome"] == "win").all())
+
+
+@claim
+def intervals_are_within_two_percent() -> bool:
+    """Distances from calibration by which a comparison was lost to ReMDM."""
+    metrics = ["pit_ks", "pit_ks_thirds", "coverage_gap"]
+    table = _six_data_sets().query("rival == 'remdm' and outcome == 'loss' and metric in @metrics")
+    return bool(table["value"].abs().max() < 0.02)
 
 
 @value

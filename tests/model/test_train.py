@@ -102,8 +102,8 @@ class TestTraining:
         rows[first.validation_indices] = first.validation_indices[::-1]  # the gene means stay
         other.X = other.X[rows]
         second = train(other, 1, **without_factors)
-        weights = second.module.state_dict()
-        assert all(torch.equal(value, weights[key]) for key, value in first.module.state_dict().items())
+        weights = dict(second.module.named_parameters())
+        assert all(torch.equal(value, weights[key]) for key, value in first.module.named_parameters())
         assert losses(first)[0] != losses(second)[0]
 
     def test_default_budget(self, simulate, train, monkeypatch):
