@@ -69,7 +69,7 @@ class HeadInput:
 
     @property
     def is_without_noised(self) -> bool:
-        """Whether the host sees that nothing is left of any gene, as at t = 1: a law is what it was before."""
+        """Whether the host sees that nothing is left of any gene, as at t = 1, so that a law is what it was before."""
         return host_sees(self.p) and not self.p.detach().numpy().any()
 
 
