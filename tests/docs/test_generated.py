@@ -270,7 +270,7 @@ class TestTiers:
     def test_counts_are_by_method_and_kind_of_metric(self, results):
         lines = tiers.counts(results).splitlines()
         assert lines[0] == "| against | single entries | distribution | all |"
-        assert lines[2:] == ["| scvi | 2 / 0 / 0 | 0 / 0 / 2 | 2 / 0 / 2 |"]
+        assert lines[2:] == ["| scvi | 2/0/0 | 0/0/2 | 2/0/2 |"]
 
     def test_losses_are_listed(self, results):
         lines = tiers.losses(results).splitlines()
