@@ -657,6 +657,13 @@ def totals_are_close_to_one() -> bool:
     return bool((table["value"] - 1).abs().max() < 0.05)
 
 
+@value
+def remdm_is_closer() -> str:
+    """In how many of the tasks that both ran in a draw of ReMDM has the smaller energy distance."""
+    outcomes = _six_data_sets().query("rival == 'remdm' and metric == 'energy_distance'")["outcome"]
+    return f"{NUMBERS[(outcomes == 'loss').sum()]} of {NUMBERS[len(outcomes)]} tasks"
+
+
 @claim
 def remdm_has_larger_errors() -> bool:
     """Of single entries, and in CRPS, with all entries."""

@@ -99,3 +99,14 @@ def test_without_noised_counts_the_law_is_what_bayes_rule_leaves_of_it(n_compone
         lambda law: law.log_zero,
     ):
         torch.testing.assert_close(ask(found), ask(expected))
+
+
+def test_what_is_expected_of_a_subclass_is_the_mean_of_its_own_law(given_input):
+    class Doubled(NegativeBinomialMixture):
+        def predict(self, outputs, given):
+            law = super().predict(outputs, given)
+            return law.moved_to(law.log_mean + math.log(2))
+
+    given, outputs = replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3)), numbers(4, 4, 3)
+    ratio = Doubled().expect(outputs, given).mean / NegativeBinomialMixture().expect(outputs, given).mean
+    torch.testing.assert_close(ratio, torch.full_like(ratio, 2.0))

@@ -79,7 +79,8 @@ class Head(ABC):
     Attributes
     ----------
     n_outputs
-        Numbers that are asked of the backbone for each gene.
+        Numbers that are asked of the backbone for each gene. The first should be what moves the mean: a backbone may make the
+        others of less (:class:`~sccountsdiff.nn.MLP` does).
     rounding
         How births are drawn unless the user says otherwise (:func:`~sccountsdiff.diffusion.draw_births`).
     scales_by_depth

@@ -15,7 +15,7 @@ from sccountsdiff.nn.dropout import Dropout
 SHAPE_UNITS = 64
 """Numbers of which it is made how counts are spread around their means.
 
-With a weight for each hidden unit instead, as means have, a training step takes a quarter longer and nothing is predicted better.
+With a weight for each hidden unit instead, as means have, a training step takes longer and nothing is predicted better.
 """
 
 

@@ -64,7 +64,8 @@ class NegativeBinomialMixture(Head):
 
     def expect(self, outputs: Tensor, given: HeadInput) -> Prediction:
         """As :meth:`Head.expect`: the mean that all components share, until a noised count tells for one of them."""
-        if not given.is_without_noised:
+        # A subclass may have another law, whose mean is another.
+        if type(self) is not NegativeBinomialMixture or not given.is_without_noised:
             return super().expect(outputs, given)
         return Prediction(given.log_lost + (given.log_mean + outputs[0]))
 
@@ -77,7 +78,7 @@ class NegativeBinomialMixture(Head):
         log_mean = given.log_lost + log_mean
         for log_theta, start in zip(outputs[self.n_components :], self.starts, strict=True):
             log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion + start + log_theta
-            laws.append(Prediction(log_mean, bounded_dispersion(log_dispersion, mu, given.largest).log_()))
+            laws.append(Prediction(log_mean, bounded_dispersion(log_dispersion, mu, given.largest).log()))
         return MixturePrediction(log_mean, None, log_weights, tuple(laws))
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
