@@ -10,7 +10,7 @@ import torch
 
 from sccountsdiff.data.missing import OBSERVED_KEY
 from sccountsdiff.diffusion import NOISED, OBSERVED, Fisher, count_loss, draw_noised, nb_loss
-from sccountsdiff.module import LARGEST_LEVEL, CountsDiffModule
+from sccountsdiff.module import CountsDiffModule
 
 N_GENES = 12
 
@@ -174,114 +174,6 @@ class TestDenoiseWith:
         assert torch.equal(mean(3, null), mean(0, ~null))
         assert torch.equal(mean(2, ~null), mean(0, ~null))
         assert not torch.allclose(mean(2, null), mean(0, null))
-
-
-class TestCalibration:
-    GROUPS = np.repeat([0, 1], [8, 4])
-
-    @staticmethod
-    def cells(theta, n=2000):
-        """The second group is negative binomial, with a dispersion that the untrained network, whose is e, does not know."""
-        rng = np.random.default_rng(0)
-        means = np.linspace(20, 40, N_GENES)
-        counts = rng.poisson(means * np.ones((n, 1)))
-        counts[:, 8:] = rng.poisson(means[8:] * rng.gamma(theta, 1 / theta, (n, 4)))
-        x0 = torch.from_numpy(counts.astype(np.float32))
-        nothing = torch.zeros(n, 0)
-        return {"x0": x0, "missing": x0 < 0, "categories": nothing.long(), "continuous": nothing}
-
-    @pytest.mark.parametrize("theta", [1.0, 2.0, 6.0])
-    def test_finds_the_dispersion_of_a_group_that_is_not_seen(self, theta):
-        """Eight thousand counts: the standard error of a log dispersion is some hundredths."""
-        cells = self.cells(theta)
-        module = make(gene_groups=self.GROUPS)
-        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
-        module.denoiser.fit(cells["x0"], cells["missing"])
-        module.denoiser.gene_max.fill_(torch.inf)  # no bound
-        module.calibrate(**cells)
-        assert abs(float(module.denoiser.group_depth.log_dispersion[1]) - (np.log(theta) - 1)) < 0.15
-        assert module.denoiser.group_depth.log_dispersion[0] > 1  # Poisson counts have none
-
-    def test_cells_that_lack_the_group_have_no_say(self):
-        cells = self.cells(1.0, n=400)
-        module = make(gene_groups=self.GROUPS)
-        module.calibrate(**{key: value[:300] for key, value in cells.items()})
-        expected = module.denoiser.group_depth.log_dispersion.clone()
-        cells["missing"][300:, 8:] = True
-        module.calibrate(**cells)
-        torch.testing.assert_close(module.denoiser.group_depth.log_dispersion[1], expected[1], atol=0.03, rtol=0)
-        cells["missing"][:, 8:] = True
-        module.calibrate(**cells)
-        assert module.denoiser.group_depth.log_dispersion.tolist() == [0, 0]  # nothing to learn from
-
-    def test_what_is_predicted_of_a_group_that_is_not_seen_adds_up(self):
-        """The untrained network has half of the means of the second group; cells that lack it have no say."""
-        cells = self.cells(1.0, n=400)
-        module = make(gene_groups=self.GROUPS)
-        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
-        module.denoiser.fit(cells["x0"], cells["missing"])
-        module.denoiser.gene_means[8:] /= 2
-        cells["missing"][300:, 8:] = True
-        cells["x0"][300:, 8:] = 0
-        module.level(**cells)
-        assert float(module.denoiser.group_depth.log_level[1]) == pytest.approx(np.log(2), abs=0.1)
-        x = cells["x0"].clone()
-        x[:, 8:] = 0
-        status = torch.tensor([OBSERVED] * 8 + [NOISED] * 4).expand(400, -1).float()
-        law = module.denoise_with(cells["categories"], cells["continuous"])(
-            x, status, torch.ones(400), torch.zeros(400) > 0
-        )
-        ratio = law.mean.detach()[:300, 8:].sum() / cells["x0"][:300, 8:].sum()
-        assert float(ratio) == pytest.approx(1, abs=1e-5)
-
-    def test_dispersions_are_left_alone_without_groups(self):
-        module = make()
-        before = {key: value.clone() for key, value in module.state_dict().items()}
-        module.calibrate(**self.cells(1.0, n=10))
-        assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
-
-    @pytest.mark.parametrize("head", ["poisson", "nb_mixture"])
-    def test_what_is_predicted_adds_up_at_each_time(self, head):
-        """The network is 5 % too low. Of 24,000 counts of 30 each, half are hidden, and some of each are still to come."""
-        cells = self.cells(1e6)
-        module = make(head=head)
-        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
-        module.denoiser.backbone.decoder.mean.bias.data.fill_(np.log(0.95))
-        module.denoiser.gene_max.fill_(torch.inf)
-        module.level(**cells)
-        first, *others = module.denoiser.log_levels.tolist()
-        assert first == others[0]  # at t = 0 there is nothing to add up
-        to_come = 12_000 * 30 * (1 - module.schedule.survival(torch.linspace(0, 1, len(others) + 1)[1:]).numpy())
-        if head == "poisson":
-            assert (np.abs(others + np.log(0.95)) < 4 / np.sqrt(to_come)).all()
-        else:  # what is left of a gene says more of its rate than the network, so that there is less to correct
-            assert others[-1] == pytest.approx(-np.log(0.95), abs=0.003) and max(others) == others[-1]
-
-    def test_levels_are_bounded_and_those_of_an_earlier_training_forgotten(self):
-        cells = self.cells(1.0, n=200)
-        module = make(head="poisson")
-        module.denoiser.gene_means.copy_(cells["x0"].mean(0))
-        module.denoiser.backbone.decoder.mean.bias.data.fill_(-0.5)
-        module.level(**cells)
-        once = module.denoiser.log_levels.clone()
-        module.level(**cells)
-        assert torch.equal(module.denoiser.log_levels, once) and once[-1] == np.float32(LARGEST_LEVEL)
-        module.denoiser.forget_corrections()
-        assert not module.denoiser.log_levels.any()
-
-    def test_what_may_be_chance_is_no_level(self):
-        """Of five cells that the network is right about, the sum is off by some percent."""
-        cells = self.cells(1.0, n=5)
-        module = make(head="poisson")
-        module.denoiser.gene_means.copy_(self.cells(1.0)["x0"].mean(0))
-        module.level(**cells)
-        assert (module.denoiser.log_levels == 0).sum() >= 6
-
-    def test_the_paper_s_head_has_no_level(self):
-        """Its mean is what the network says, and nothing is added to it."""
-        module = make(head="softplus")
-        module.level(**self.cells(1.0, n=20))
-        assert not module.denoiser.log_levels.any()
 
 
 def test_sampling_is_left_to_the_model():

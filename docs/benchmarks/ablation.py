@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 
 import sccountsdiff.benchmark as bm
-from sccountsdiff import module
+from sccountsdiff import calibration
 from sccountsdiff.benchmark.baselines import CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.tuning import training_cells
 from sccountsdiff.diffusion import hiding, noising
@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "dropout 0.3": ({"dropout_rate": 0.3}, {}),
     "512 hidden units": ({"n_hidden": 512}, {}),
     "as many weights for spread as for means": ({}, {(mlp, "SHAPE_UNITS"): 256}),
-    "sums left as they come": ({}, {(module, "LARGEST_LEVEL"): 0.0}),
+    "sums left as they come": ({}, {(calibration, "LARGEST_LEVEL"): 0.0}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),
     "one dispersion": ({"head": "nb"}, {}),
     "mixture of gammas": ({"head": "gamma_mixture"}, {}),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from scvi import REGISTRY_KEYS
 from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
 from sccountsdiff.diffusion import (
-    MISSING,
-    NOISED,
-    OBSERVED,
     Denoiser,
     NoisedCounts,
     Prediction,
@@ -25,17 +21,7 @@ from sccountsdiff.diffusion import (
     indicators,
 )
 from sccountsdiff.diffusion.host import host_sees
-from sccountsdiff.diffusion.noising import hide
 from sccountsdiff.nn import Backbone, CountsDenoiser, Head, HeadInput, get_backbone, get_head
-
-LARGEST_SHIFT = 2.0
-"""Log dispersions of groups of genes are changed by this much at most."""
-
-LARGEST_LEVEL = 0.1
-"""Log means are changed by this much at most at each time: a network that is further off has not learnt."""
-
-LEVELLED_CELLS = 512
-"""Cells at a time of which predictions are added up."""
 
 
 class CountsDiffModule(BaseModuleClass):
@@ -198,7 +184,7 @@ class CountsDiffModule(BaseModuleClass):
         thinned. With ``x`` and ``status``, entries that are observed there are taken to be the same in all calls, and what
         follows from them is computed once. With ``only_mean``, the law is no more than its mean.
         """
-        look = self._look_with(categories, continuous, kept, x, status)
+        look = self._look_with(categories, continuous, kept, x, status, only_mean)
         read = self.denoiser.head.expect if only_mean else self.denoiser.head.law
 
         def denoise(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> Prediction:
@@ -209,7 +195,13 @@ class CountsDiffModule(BaseModuleClass):
         return denoise
 
     def _look_with(
-        self, categories: Tensor, continuous: Tensor, kept: Tensor | None, x: Tensor | None, status: Tensor | None
+        self,
+        categories: Tensor,
+        continuous: Tensor,
+        kept: Tensor | None = None,
+        x: Tensor | None = None,
+        status: Tensor | None = None,
+        only_mean: bool = False,
     ) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, HeadInput]]:
         """As :meth:`denoise_with`, but what the head is given instead of what it makes of that."""
         unseen = (categories >= self.n_categories).any(1) | continuous.isnan().any(1)
@@ -220,87 +212,9 @@ class CountsDiffModule(BaseModuleClass):
         def look(x: Tensor, status: Tensor, t: Tensor, null: Tensor) -> tuple[Tensor, HeadInput]:
             copies = len(x) // len(context)  # 2 under guidance
             null = null | unseen.repeat(copies)
-            return self.denoiser.look(x, status, t.to(x.dtype), context.repeat(copies), null, kept)
+            return self.denoiser.look(x, status, t.to(x.dtype), context.repeat(copies), null, kept, only_mean)
 
         return look
-
-    @torch.no_grad()
-    def level(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-        """Make what is predicted add up to the counts of these cells: at each time, and of a group of which nothing is seen.
-
-        A network that was trained to the end by Eq. 6 alone would have means without bias over all that it was shown, but not
-        over each of the ways in which genes were hidden; and the likelihood of the counts moves means, too.
-        """
-        self.denoiser.forget_corrections()
-        if self.denoiser.head.scales_by_depth:
-            self._level_times(x0, missing, categories, continuous)
-        depth = self.denoiser.group_depth
-        if depth is None:
-            return
-        denoise = self.denoise_with(categories, continuous)
-        for group, hidden, look in self._hidden_groups(x0, missing):
-            predicted = (denoise(*look).mean * hidden).sum(dtype=torch.float64)
-            found = (x0 * hidden).sum(dtype=torch.float64)
-            if predicted > 0 and found > 0:
-                depth.log_level[group] = torch.log(found / predicted)
-
-    def _level_times(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-        """The levels of all times but 0, at which nothing is left to predict, with half of the entries observed."""
-        levels = self.denoiser.log_levels
-        generator = torch.Generator(x0.device).manual_seed(0)
-        # Of each time, counts to come, those predicted, and the square of the difference of each cell.
-        found, predicted, squares = torch.zeros(3, len(levels), dtype=torch.float64, device=x0.device)
-        for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
-            denoise = self.denoise_with(categories[some], continuous[some], only_mean=True)
-            counts, null = x0[some], torch.zeros_like(missing[some, 0])
-            for number in range(1, len(levels)):
-                t = torch.full_like(counts[:, 0], number / (len(levels) - 1))
-                observed = (
-                    torch.rand(counts.shape, generator=generator, device=x0.device) < 0.5 * self.observed_training
-                )
-                p = self.schedule.survival(t)[:, None].to(counts.dtype)
-                y, status = hide(counts, p, observed, missing[some], generator)
-                mean = denoise(counts - y, status, t, null).mean * indicators(status)[1]
-                of_cells, means = y.sum(1, dtype=torch.float64), mean.sum(1, dtype=torch.float64)
-                found[number] += of_cells.sum()
-                predicted[number] += means.sum()
-                squares[number] += (of_cells - means).square().sum()
-        level = torch.where((found > 0) & (predicted > 0), torch.log(found / predicted), 0.0)
-        # What may as well be chance is left alone.
-        chance = squares / found.square().clamp_min(1)
-        level *= (1 - chance / level.square().clamp_min(1e-12)).clamp_min(0)
-        levels.copy_(level.clamp(-LARGEST_LEVEL, LARGEST_LEVEL))
-        levels[0] = levels[1]
-
-    @torch.no_grad()
-    def calibrate(self, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-        """Find how sure to be of a group of genes of which nothing is seen, from cells that the network was not trained on.
-
-        Of each group, what is added to its log dispersions is that under which its counts in these cells are likeliest,
-        given all others.
-        """
-        depth = self.denoiser.group_depth
-        if depth is None:
-            return
-        denoise = self.denoise_with(categories, continuous)
-        depth.log_dispersion.zero_()
-        for group, hidden, look in self._hidden_groups(x0, missing):
-
-            def loss_of(shift: float, group=group, hidden=hidden, look=look) -> float:
-                depth.log_dispersion[group] = shift
-                return float((self.denoiser.head.loss(x0, denoise(*look)) * hidden).sum(dtype=torch.float64))
-
-            best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
-            depth.log_dispersion[group] = best
-
-    def _hidden_groups(self, x0: Tensor, missing: Tensor) -> Iterator[tuple[int, Tensor, tuple[Tensor, ...]]]:
-        """Each group that some cells have beside others: its number, its entries there, and what the network is shown."""
-        t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
-        for group, members in enumerate(self.group_members):
-            hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
-            if bool(hidden.any()):
-                status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
-                yield group, hidden, (x0.masked_fill(members, 0), status, t, null)
 
     # One training draw ----------------------------------------------------------------------------------------------
 
@@ -336,7 +250,7 @@ class CountsDiffModule(BaseModuleClass):
         self, noised: NoisedCounts, null: Tensor, categories: Tensor, continuous: Tensor
     ) -> dict[str, Tensor | HeadInput]:
         """What the network says of the remaining counts; the head makes a law of it (:meth:`Head.law`)."""
-        look = self._look_with(categories, continuous, noised.kept, None, None)
+        look = self._look_with(categories, continuous, noised.kept)
         outputs, given = look(noised.xt, noised.status, noised.t, null)
         return {"outputs": outputs, "given": given}
 

@@ -92,6 +92,12 @@ def test_outputs_are_kept_apart(make, channels, tokens):
     assert (first == 1).all() and (second == 2).all()
 
 
+def test_the_first_output_alone_is_that_of_all(make, channels, tokens, perturb):
+    """Up to the rounding of products of another width."""
+    network = perturb(make(n_outputs=4)).eval()
+    torch.testing.assert_close(network.first_output(channels, tokens), network(channels, tokens)[:1])
+
+
 def test_every_input_matters(make, channels, tokens, perturb):
     backbone = perturb(make()).eval()
     before = backbone(channels, tokens)

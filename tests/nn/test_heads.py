@@ -174,6 +174,15 @@ def test_what_is_expected_is_the_mean_of_the_law(name, is_noised, given_input):
     given = given_input if is_noised else replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3))
     law = head.law(outputs, given)
     torch.testing.assert_close(head.expect(outputs, given).mean, law.mean)
+    if head.mean_is_first(given):  # and the others need not be there
+        torch.testing.assert_close(head.expect(outputs[:1], given).mean, law.mean)
+
+
+@pytest.mark.parametrize("name", ["nb", "nb_mixture"])
+def test_the_first_output_is_the_mean_if_nothing_is_left_of_a_gene(name, given_input):
+    head = get_head(name)
+    assert not head.mean_is_first(given_input)
+    assert head.mean_is_first(replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3)))
 
 
 # By name, by class, or as they are ----------------------------------------------------------------------------------

@@ -75,3 +75,10 @@ def test_outputs_beside_the_first_are_made_of_a_few_numbers(perturb):
     first, second = network(torch.rand(200, 3, 300), torch.randn(200, 2, 128))
     ranks = [int(torch.linalg.matrix_rank(outputs - outputs.mean(0), rtol=1e-4)) for outputs in (first, second)]
     assert ranks[0] > mlp.SHAPE_UNITS >= ranks[1]
+
+
+def test_the_first_output_alone_does_not_ask_for_the_others(channels, tokens, perturb):
+    network = perturb(MLP(channels.shape[2], n_outputs=4, n_hidden=tokens.shape[2])).eval()
+    expected = network(channels, tokens)[:1]
+    network.decoder.shape = torch.nn.Identity()  # would not do
+    torch.testing.assert_close(network.first_output(channels, tokens), expected)

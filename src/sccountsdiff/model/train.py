@@ -19,6 +19,7 @@ from scvi.dataloaders import AnnDataLoader, DataSplitter
 from scvi.train import Trainer
 from torch.utils.data import DataLoader
 
+from sccountsdiff.calibration import calibrate, level
 from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
 from sccountsdiff.data.splitting import split_train_validation
@@ -230,9 +231,9 @@ class TrainMixin(SetupMixin):
         if self.module.is_frozen:  # what it says of cells that the reference knows is to stay
             return
         # Levels are small numbers, of which validation cells alone say little; dispersions are large where cells were learnt by heart.
-        for rows, correct in ((np.concatenate(split[:2]), self.module.level), (split[1], self.module.calibrate)):
+        for rows, correct in ((np.concatenate(split[:2]), level), (split[1], calibrate)):
             if len(rows) > 0:
-                correct(**self.module.read(self._source().read(self._some_of(np.sort(rows)))[1]))
+                correct(self.module, **self.module.read(self._source().read(self._some_of(np.sort(rows)))[1]))
 
     def _check_training_kwargs(self, trainer_kwargs: Mapping[str, object], plan_kwargs: object) -> None:
         """Refuse what neither the training plan nor the trainer takes."""

@@ -52,6 +52,10 @@ class Backbone(nn.Module, ABC):
         Tensor of shape (n_outputs, cells, genes).
         """
 
+    def first_output(self, channels: Tensor, tokens: Tensor) -> Tensor:
+        """As :meth:`forward`, for those who ask for the first output only, (1, cells, genes); there may be a faster way to it."""
+        return self(channels, tokens)[:1]
+
 
 def register_backbone(name: str):
     """Class decorator that makes a :class:`Backbone` available as ``backbone=name``; see there for an example.

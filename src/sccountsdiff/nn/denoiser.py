@@ -192,9 +192,19 @@ class CountsDenoiser(nn.Module):
             return self.head.law(outputs, given)
 
     def look(
-        self, x: Tensor, status: Tensor, t: Tensor, context: CellContext, null: Tensor, kept: Tensor | None = None
+        self,
+        x: Tensor,
+        status: Tensor,
+        t: Tensor,
+        context: CellContext,
+        null: Tensor,
+        kept: Tensor | None = None,
+        only_mean: bool = False,
     ) -> tuple[Tensor, HeadInput]:
-        """What the backbone puts out, and what the head has to know beside it: all of :meth:`predict` but the head."""
+        """What the backbone puts out, and what the head has to know beside it: all of :meth:`predict` but the head.
+
+        With ``only_mean``, the outputs are those that :meth:`Head.expect` needs.
+        """
         full_precision = torch.autocast(x.device.type, enabled=False)  # half precision ends at 65,504 counts
         p = self.schedule.survival(t)[:, None]
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
@@ -209,14 +219,16 @@ class CountsDenoiser(nn.Module):
         for channel, flags in enumerate((noised, observed)):
             torch.mul(values, flags, out=channels[:, channel])
         channels[:, 2] = status
-        outputs = self.backbone(channels, self.conditioning(t, depth, context.covariates, null, factors))
-        self._check_outputs(outputs, x.shape)
         with full_precision:
             log_mean = self.gene_means.log() + (offset + self._level(t))
             given = HeadInput(log_mean, xt, p * noised, log_lost, self.gene_max)
             if self.group_depth is not None:
                 level, dispersion = self.group_depth.corrections(observed)
                 given = replace(given, log_mean=given.log_mean + level, log_dispersion=dispersion)
+        tokens = self.conditioning(t, depth, context.covariates, null, factors)
+        only_first = only_mean and self.head.mean_is_first(given)
+        outputs = (self.backbone.first_output if only_first else self.backbone)(channels, tokens)
+        self._check_outputs(outputs, (1 if only_first else self.head.n_outputs, *x.shape))
         return outputs.to(x.dtype), given
 
     def _level(self, t: Tensor) -> Tensor:
@@ -241,9 +253,8 @@ class CountsDenoiser(nn.Module):
         # Of genes with depths of their own, no single number scales the equations: counts are scaled beforehand.
         return self.factors.solve(self.factors.equations(x * torch.exp(-offset), observed), torch.zeros_like(x[:, :1]))
 
-    def _check_outputs(self, outputs: Tensor, shape: torch.Size) -> None:
+    def _check_outputs(self, outputs: Tensor, expected: tuple[int, ...]) -> None:
         """Refuse what would broadcast to a wrong prediction, or fail further down with another message."""
-        expected = (self.head.n_outputs, *shape)
         if not isinstance(outputs, Tensor) or outputs.shape != expected:
             found = f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise ValueError(

@@ -124,8 +124,14 @@ class Head(ABC):
         return prediction
 
     def expect(self, outputs: Tensor, given: HeadInput) -> Prediction:
-        """The mean of the law, for those who ask for no more; a head may know a faster way to it."""
+        """The mean of the law, for those who ask for no more; where it is the first output, others need not be there."""
+        if self.mean_is_first(given):
+            return Prediction(given.log_lost + (given.log_mean + outputs[0]))
         return Prediction(self.law(outputs, given).log_mean)
+
+    def mean_is_first(self, given: HeadInput) -> bool:
+        """Whether the log mean is the first output, added to that of the gene at the depth of the cell."""
+        return False
 
     def total_loss(self, y: Tensor, outputs: Tensor, given: HeadInput, weight: Tensor) -> Tensor:
         """Sum of the weighted losses of all entries, which is trained; a head may know a faster way to it."""
@@ -246,6 +252,10 @@ class NegativeBinomial(Head):
         if type(self) is not NegativeBinomial:
             return super().total_loss(y, outputs, given, weight)
         return posterior_nb_loss(outputs, entries_of(y, given, weight))
+
+    def mean_is_first(self, given: HeadInput) -> bool:
+        """Until a noised count is taken in; not where a subclass has another law."""
+        return type(self) is NegativeBinomial and given.is_without_noised
 
 
 @register_head("poisson")

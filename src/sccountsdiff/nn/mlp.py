@@ -115,9 +115,11 @@ class Decoder(nn.Module):
         n_few, n_more = min(SHAPE_UNITS, n_hidden), (n_outputs - 1) * n_genes
         self.shape = nn.Sequential(nn.Linear(n_hidden, n_few), _zero(nn.Linear(n_few, n_more))) if n_more else None
 
-    def forward(self, h: Tensor) -> Tensor:
-        """(cells, n_hidden) to (n_outputs, cells, genes)."""
-        outputs = self.mean(h) if self.shape is None else torch.cat([self.mean(h), self.shape(h)], dim=1)
+    def forward(self, h: Tensor, only_first: bool = False) -> Tensor:
+        """(cells, n_hidden) to (n_outputs, cells, genes), or to the first of these."""
+        if only_first or self.shape is None:
+            return self.mean(h)[None]
+        outputs = torch.cat([self.mean(h), self.shape(h)], dim=1)
         return outputs.unflatten(1, (self.n_outputs, -1)).movedim(1, 0)
 
 
@@ -167,10 +169,14 @@ class MLP(Backbone):
         self.norm = nn.LayerNorm(n_hidden)
         self.decoder = Decoder(n_hidden, n_genes, n_outputs)
 
-    def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
+    def forward(self, channels: Tensor, tokens: Tensor, only_first: bool = False) -> Tensor:
         """See :meth:`Backbone.forward`."""
         condition = self.condition(tokens.sum(1))
         h = self.encoder(channels) + condition
         for block in self.blocks:
             h = block(h, condition)
-        return self.decoder(self.norm(h))
+        return self.decoder(self.norm(h), only_first)
+
+    def first_output(self, channels: Tensor, tokens: Tensor) -> Tensor:
+        """See :meth:`Backbone.first_output`."""
+        return self(channels, tokens, only_first=True)

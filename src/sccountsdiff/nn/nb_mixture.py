@@ -62,12 +62,9 @@ class NegativeBinomialMixture(Head):
         ]
         return MixturePrediction.of(found[:n], laws)
 
-    def expect(self, outputs: Tensor, given: HeadInput) -> Prediction:
-        """As :meth:`Head.expect`: the mean that all components share, until a noised count tells for one of them."""
-        # A subclass may have another law, whose mean is another.
-        if type(self) is not NegativeBinomialMixture or not given.is_without_noised:
-            return super().expect(outputs, given)
-        return Prediction(given.log_lost + (given.log_mean + outputs[0]))
+    def mean_is_first(self, given: HeadInput) -> bool:
+        """All components share it, until a noised count tells for one of them; not where a subclass has another law."""
+        return type(self) is NegativeBinomialMixture and given.is_without_noised
 
     def _prior(self, outputs: Tensor, given: HeadInput) -> MixturePrediction:
         """The law where no noised count has anything to say."""
