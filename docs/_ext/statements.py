@@ -718,12 +718,13 @@ def _paper_model(metric: str, n_samples: int = 1) -> pd.Series:
 
 
 def _still_falling() -> pd.Series:
-    """By how much of its whole fall the validation loss of each training falls in the last tenth of the epochs."""
+    """By how much of its whole fall the best validation loss of each training falls in the last tenth of the epochs."""
     shares = {}
     for training, part in read("paper_model_losses").groupby(["model", "genes", "seed"]):
-        loss, tenth = part["validation_loss"], len(part) // 10
-        fall = loss.iloc[0] - loss.min()
-        shares[training] = (loss.iloc[-2 * tenth : -tenth].min() - loss.iloc[-tenth:].min()) / fall
+        best = part["validation_loss"].cummin()
+        in_the_end = best.iloc[-len(part) // 10 - 1] - best.iloc[-1]
+        # Where the first epoch is the best, nothing falls.
+        shares[training] = in_the_end / (best.iloc[0] - best.iloc[-1]) if in_the_end > 0 else 0.0
     return pd.Series(shares)
 
 
@@ -739,14 +740,28 @@ def remdm_still_falls() -> str:
     return f"{_still_falling()['ReMDM'].max():.0%}".replace("%", " %")
 
 
+def _excess(metric: str, model: str, other: str) -> pd.Series:
+    """By how much single draws of one model are above those of another on common genes, for each seed."""
+    rows = select("paper_model", genes="common", metric=metric, n_samples=1)
+    rows = rows.pivot_table(index="seed", columns="model", values="value")
+    return rows[model] - rows[other]
+
+
+def _depends_on_seed(metric: str, model: str, other: str) -> bool:
+    excess = _excess(metric, model, other)
+    return bool(excess.min() < 0 < excess.max())
+
+
 @claim
 def paper_model_is_near_remdm() -> bool:
-    """RMSE and sliced Wasserstein distance of single draws within a tenth of each other, and a smaller energy distance."""
-    near = [
-        _paper_model(m)["CountsDiff, the paper's"] / _paper_model(m)["ReMDM"] for m in ("rmse", "sliced_wasserstein")
-    ]
-    energy = _paper_model("energy_distance")
-    return all(abs(ratio - 1) < 0.1 for ratio in near) and energy["CountsDiff, the paper's"] < energy["ReMDM"]
+    """Which of the two is closer to the truth as a whole depends on the seed."""
+    return all(_depends_on_seed(metric, PAPER_S, "ReMDM") for metric in ("energy_distance", "sliced_wasserstein"))
+
+
+@claim
+def paper_model_errs_less_than_remdm() -> bool:
+    """Single draws have the lower RMSE with every seed."""
+    return bool((_excess("rmse", PAPER_S, "ReMDM") < 0).all())
 
 
 @claim
@@ -784,9 +799,8 @@ def likelihood_weight_mends_blackout() -> bool:
 
 @claim
 def blackout_catches_up() -> bool:
-    """With the other weight its energy distance is within a tenth of that of the paper's model."""
-    energy = _paper_model("energy_distance")
-    return bool(abs(energy["Blackout, likelihood weight"] / energy[PAPER_S] - 1) < 0.1)
+    """With the other weight, whether it or the paper's model has the smaller energy distance depends on the seed."""
+    return _depends_on_seed("energy_distance", "Blackout, likelihood weight", PAPER_S)
 
 
 @value

@@ -1,7 +1,7 @@
 """The paper's own model trained to convergence on a small problem, beside our default, ReMDM and Blackout.
 
-    python docs/benchmarks/paper_model.py DATA.h5ad --save docs/benchmarks/results
-    python docs/benchmarks/paper_model.py DATA.h5ad --genes markers --epochs 24 --save docs/benchmarks/results \\
+    python docs/benchmarks/paper_model.py DATA.h5ad --seeds 0 1 2 --save docs/benchmarks/results
+    python docs/benchmarks/paper_model.py DATA.h5ad --genes markers --epochs 24 --seeds 0 1 2 --save docs/benchmarks/results \\
         --models "CountsDiff, the paper's" "CountsDiff, our default" ReMDM
 
 30 genes, chosen as in the paper (common ones with a large coefficient of variation) or such that tell types apart; half of the
