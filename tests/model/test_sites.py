@@ -146,9 +146,14 @@ class TestZeros:
         assert len(spy) == n_folds
         np.testing.assert_array_equal(sum(status == NOISED for status in spy), counts == 0)
         assert all(((status == NOISED) | (status == OBSERVED)).all() for status in spy)
-        sizes = [(status == NOISED).sum() for status in spy]
-        n, p = (counts == 0).sum(), 1 / n_folds
-        assert max(abs(size - n * p) for size in sizes) <= 4 * np.sqrt(n * p * (1 - p))
+
+    def test_genes_are_in_one_fold_in_all_cells_and_folds_are_equally_large(self, trained, query, spy):
+        trained.get_normalized_expression(query, n_folds=3, batch_size=20, silent=True)
+        hidden = np.array([status[:1] == NOISED for status in spy[:3]])
+        for number, status in enumerate(spy):  # block by block, fold by fold
+            np.testing.assert_array_equal(status == NOISED, np.broadcast_to(hidden[number % 3], status.shape))
+        sizes = hidden[:, 0].sum(1)
+        assert sizes.sum() == query.n_vars and sizes.max() - sizes.min() <= 1 and len(spy) > 3
 
     def test_one_pass_mean_does_not_depend_on_where_the_zeros_are_marked(self, impute, query):
         is_zero = query.X.toarray() == 0

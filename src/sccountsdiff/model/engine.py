@@ -97,6 +97,9 @@ def fill(
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
     device = module.device
     absent = torch.from_numpy(np.flatnonzero(~source.present)).to(device)
+    # Genes are in folds as a whole, the same in all cells: what is known of cells that are observed in the same genes is
+    # computed once, and cells can be compared.
+    fold_of = torch.randperm(module.n_genes, generator=make_generator(device, seed, _FOLDS), device=device) % n_folds
     for number, block in cell_blocks(module, rows, batch_size, silent, description, is_done):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
@@ -109,7 +112,7 @@ def fill(
         # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
         at_rest[:, absent] = NOISED
         values = x0.new_empty(len(summaries) or n_samples, np.count_nonzero(chosen))
-        for fold, members, places in _folds(chosen, n_folds, make_generator(device, seed, number, _FOLDS)):
+        for fold, members, places in _folds(chosen, n_folds, fold_of):
             status = torch.full_like(x0, NOISED)
             if places is not None:
                 status = at_rest.flatten().index_fill(0, places, NOISED).view(x0.shape)
@@ -259,17 +262,17 @@ def choose_seed(seed: int | None) -> int:
     return whole_number("seed", seed, least=0)
 
 
-def _folds(
-    chosen: np.ndarray, n_folds: int, generator: torch.Generator
-) -> Iterator[tuple[int, Tensor | None, Tensor | None]]:
-    """Of each fold its number, where its entries are among those that are filled in, and where in the cells; ``None``: all."""
-    entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(generator.device)
+def _folds(chosen: np.ndarray, n_folds: int, fold_of: Tensor) -> Iterator[tuple[int, Tensor | None, Tensor | None]]:
+    """Of each fold its number, where its entries are among those that are filled in, and where in the cells; ``None``: all.
+
+    ``fold_of`` says in which fold each gene is.
+    """
+    entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(fold_of.device)
     if n_folds == 1:
         if chosen.any():
             yield 0, None, entries
         return
-    fold_of = torch.randint(n_folds, chosen.shape, generator=generator, device=generator.device).flatten()
-    fold_of = fold_of if entries is None else fold_of[entries]
+    fold_of = fold_of.repeat(len(chosen)) if entries is None else fold_of[entries % len(fold_of)]
     for fold in range(n_folds):
         members = positions(fold_of == fold)
         if len(members):

@@ -86,7 +86,7 @@ class ImputeMixin(CountsDiffBase):
             each cell. Then nothing is written to ``adata``.
         what
             ``"missing"``: the entries known to be missing (NaN, ``mask_layer``, ``zeros="missing"``). ``"zeros"``: these
-            and all zeros, in ``n_folds`` folds, so that each zero is predicted from all other entries, the other zeros
+            and all zeros, in ``n_folds`` folds, so that each zero is predicted from the genes of the other folds, zeros
             included. Default: ``"missing"`` if the data that the model was made with had missing entries or a mask, else
             ``"zeros"``; what ``adata`` holds does not matter.
         sites
@@ -100,7 +100,7 @@ class ImputeMixin(CountsDiffBase):
         **sampling
             Settings of sampling.
         n_folds
-            Folds for imputing all zeros.
+            Folds of genes, the same in all cells, for imputing all zeros.
         return_mean
             Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``.
         quantiles

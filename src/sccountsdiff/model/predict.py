@@ -60,7 +60,7 @@ class PredictMixin(CountsDiffBase):
         gene_list
             Genes to return; default: all of the model's.
         n_folds
-            Each entry is drawn given the entries of the other folds.
+            Each gene is drawn given the genes of the other folds.
         **sampling
             Settings of sampling.
         batch_size
