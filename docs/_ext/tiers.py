@@ -31,6 +31,7 @@ NAMES = {
     "mouse_bladder_mca_2100": "bladder",
     "zeisel_cortex_subset_ercc": "cortex",
     "sc_mixology_rnamix": "mixtures",
+    "mouse_bladder_mca_2100_all_genes": "bladder, all genes",
 }
 """Data sets as headings of columns."""
 

@@ -36,6 +36,8 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "no dropout": ({"dropout_rate": 0.0}, {}),
     "dropout 0.3": ({"dropout_rate": 0.3}, {}),
     "512 hidden units": ({"n_hidden": 512}, {}),
+    "128 hidden units": ({"n_hidden": 128}, {}),
+    "128 hidden units, 1 layer": ({"n_hidden": 128, "n_layers": 1}, {}),
     "as many weights for spread as for means": ({}, {(mlp, "SHAPE_UNITS"): 256}),
     "sums left as they come": ({}, {(calibration, "LARGEST_LEVEL"): 0.0}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),

@@ -87,7 +87,12 @@ def _batch(adata: AnnData, batch_size: int) -> dict[str, torch.Tensor]:
 
 
 def _countsdiff(
-    adata: AnnData, batch_size: int, max_epochs: int | None, name: str = "countsdiff", **kwargs: Any
+    adata: AnnData,
+    batch_size: int,
+    max_epochs: int | None,
+    name: str = "countsdiff",
+    as_paper: bool = False,
+    **kwargs: Any,
 ) -> Subject:
     CountsDiffImputer.setup_anndata(adata)
     model = CountsDiffImputer(adata, **kwargs)
@@ -95,27 +100,31 @@ def _countsdiff(
     optimizer = torch.optim.AdamW(model.module.parameters(), fused=True)
     half = np.random.default_rng(0).random(adata.shape) < 0.5
     options = {"batch_size": batch_size, "silent": True}
-    sampling = {"n_steps": 19, "n_resamples": 3} if kwargs else {}  # the paper's, whose mean is that of five draws
+    sampling = {"n_steps": 19, "n_resamples": 3} if as_paper else {}  # the paper's, whose mean is that of five draws
 
     def draw(n_samples: int) -> None:
         model.impute(sites=half, n_samples=n_samples, seed=0, key_added=None, **sampling, **options)
 
     work: dict[str, Callable] = {
         "training_step": _step(model.module, _batch(adata, batch_size), optimizer),
-        "one_pass_mean": lambda: draw(5 if kwargs else 0),
+        "one_pass_mean": lambda: draw(5 if as_paper else 0),
         "default_mean": lambda: model.get_normalized_expression(return_numpy=True, **options),
         "one_draw": lambda: draw(1),
         "five_draws": lambda: draw(5),
-        "training": _training(lambda: CountsDiffImputer(adata), "validation_loss", batch_size, max_epochs),
+        "training": _training(lambda: CountsDiffImputer(adata, **kwargs), "validation_loss", batch_size, max_epochs),
     }
-    if kwargs:
+    if as_paper:
         work = {task: work[task] for task in ("training_step", "one_pass_mean", "one_draw")}
     return Subject(name, adata.n_obs, work, min(batch_size, adata.n_obs))
 
 
 def _transformer(adata: AnnData, batch_size: int, max_epochs: int | None) -> Subject:
     settings = {"backbone": "transformer", "head": "softplus", "observed_training": False}
-    return _countsdiff(adata, min(batch_size, 4), max_epochs, "transformer", **settings)
+    return _countsdiff(adata, min(batch_size, 4), max_epochs, "transformer", as_paper=True, **settings)
+
+
+def _small(adata: AnnData, batch_size: int, max_epochs: int | None) -> Subject:
+    return _countsdiff(adata, batch_size, max_epochs, "countsdiff_small", n_hidden=128, n_layers=1)
 
 
 def _scvi(adata: AnnData, batch_size: int, max_epochs: int | None) -> Subject:
@@ -153,6 +162,7 @@ def _baseline(name: str) -> Callable[[AnnData, int, int | None], Subject]:
 
 SUBJECTS: dict[str, Callable[[AnnData, int, int | None], Subject]] = {
     "countsdiff": _countsdiff,
+    "countsdiff_small": _small,
     "scvi": _scvi,
     "magic": _baseline("magic"),
     "knn_mean": _baseline("knn_mean"),
