@@ -44,7 +44,11 @@ def level(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Ten
 
 
 def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-    """The levels of all times but 0, at which nothing is left to predict, with half of the entries observed."""
+    """The levels of all times but 0, at which nothing is left to predict, with half of the entries observed.
+
+    Then with the other half, so that each entry is predicted once: which of the largest counts happen to be among those that
+    are observed would otherwise matter more than what the levels are to correct.
+    """
     levels = module.denoiser.log_levels
     generator = torch.Generator(x0.device).manual_seed(0)
     # Of each time, counts to come, those predicted, and the square of the difference of each cell.
@@ -54,11 +58,14 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
         counts, null = x0[some], torch.zeros_like(missing[some, 0])
         for number in range(1, len(levels)):
             t = torch.full_like(counts[:, 0], number / (len(levels) - 1))
-            observed = torch.rand(counts.shape, generator=generator, device=x0.device) < 0.5 * module.observed_training
             p = module.schedule.survival(t)[:, None].to(counts.dtype)
-            y, status = hide(counts, p, observed, missing[some], generator)
-            mean = denoise(counts - y, status, t, null).mean * indicators(status)[1]
-            of_cells, means = y.sum(1, dtype=torch.float64), mean.sum(1, dtype=torch.float64)
+            half = torch.rand(counts.shape, generator=generator, device=x0.device) < 0.5
+            of_cells, means = torch.zeros(2, len(counts), dtype=torch.float64, device=x0.device)
+            for observed in (half, ~half) if module.observed_training else (torch.zeros_like(half),):
+                y, status = hide(counts, p, observed, missing[some], generator)
+                mean = denoise(counts - y, status, t, null).mean * indicators(status)[1]
+                of_cells += y.sum(1, dtype=torch.float64)
+                means += mean.sum(1, dtype=torch.float64)
             found[number] += of_cells.sum()
             predicted[number] += means.sum()
             squares[number] += (of_cells - means).square().sum()

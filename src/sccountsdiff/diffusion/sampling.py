@@ -12,7 +12,7 @@ from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion.attrition import Attrition
 from sccountsdiff.diffusion.expectation import log_mean
 from sccountsdiff.diffusion.host import positions
-from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction, numbers
+from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_observed
 from sccountsdiff.diffusion.rounding import checked_mean, draw_births
@@ -93,7 +93,7 @@ def sample(
     survival = schedule.survival(times)
     sites, is_clean = _Sites(status), known == "clean"
     # At t = 1 nothing is left; entries that are shown as they are stand in the state from the start.
-    x = torch.zeros_like(x0) if sites.are_all or not is_clean else x0 * numbers(status == OBSERVED, x0.dtype)
+    x = torch.zeros_like(x0) if sites.are_all or not is_clean else torch.where(status == OBSERVED, x0, 0)
     step = 0
     for number, move in enumerate(walk):
         p_t, p_s = survival[number]
