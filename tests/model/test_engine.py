@@ -279,8 +279,8 @@ class TestHalfPrecision:
     def test_around_a_call(self, name, trained, query, dense, monkeypatch):
         seen, forward = [], type(trained.module.denoiser.backbone).forward
 
-        def watched(backbone, channels, tokens):
-            outputs = forward(backbone, channels, tokens)
+        def watched(*given, **options):
+            outputs = forward(*given, **options)
             seen.append(outputs.dtype)
             return outputs
 

@@ -82,3 +82,12 @@ def test_the_first_output_alone_does_not_ask_for_the_others(channels, tokens, pe
     expected = network(channels, tokens)[:1]
     network.decoder.shape = torch.nn.Identity()  # would not do
     torch.testing.assert_close(network.first_output(channels, tokens), expected)
+
+
+def test_the_first_output_of_a_subclass_is_its_own(channels, tokens, perturb):
+    class Doubled(MLP):
+        def forward(self, channels, tokens):
+            return 2 * super().forward(channels, tokens)
+
+    network = perturb(Doubled(channels.shape[2], n_outputs=4, n_hidden=tokens.shape[2])).eval()
+    torch.testing.assert_close(network.first_output(channels, tokens), network(channels, tokens)[:1])

@@ -179,4 +179,6 @@ class MLP(Backbone):
 
     def first_output(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """See :meth:`Backbone.first_output`."""
+        if type(self).forward is not MLP.forward:  # a subclass may put out something else
+            return super().first_output(channels, tokens)
         return self(channels, tokens, only_first=True)
