@@ -161,7 +161,7 @@ def write(app=None) -> None:
         compared = tiers.comparisons(results)
         texts |= {"tier1_outcomes.md": tiers.counts(compared), "tier1_losses.md": tiers.losses(compared)}
         texts |= {"tier1_values.md": tiers.values(results), "tier1_runs.md": tiers.runs(results)}
-    for name in ("blocks", "latent", "ablation", "averaging", "analyses", "largest_draws"):
+    for name in ("blocks", "latent", "ablation", "averaging", "steps", "analyses", "largest_draws"):
         texts[f"{name}.md"] = getattr(tiers, name)() or "No results yet.\n"
     texts |= {"paper_settings.md": papers.settings(), "paper_model.md": papers.scores() or "No results yet.\n"}
     texts |= {f"faults_{name}.md": getattr(faults, name)() for name in ("kills", "fuzz", "versions")}

@@ -208,6 +208,23 @@ def ablation(folder: Path = RESULTS) -> str | None:
     return "\n".join([*lines, ""])
 
 
+def steps(folder: Path = RESULTS) -> str | None:
+    """What draws in different steps keep of correlations, and their energy distance; means over seeds. ``None`` without results."""
+    path = folder / "steps.csv"
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    means = table.groupby(["spacing", "n_steps", "task"], sort=False).mean(numeric_only=True)
+    tasks = table["task"].unique()
+    headings = [NAMES.get(task, f"all {task}") for task in tasks]
+    lines = ["| steps | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
+    for spacing, n_steps in table[["spacing", "n_steps"]].drop_duplicates().itertuples(index=False):
+        rows = [means.loc[spacing, n_steps, task] for task in tasks]
+        cells = [f"{row['correlation_kept']:.2f}; {row['energy_distance']:.3f}" for row in rows]
+        lines.append(f"| {n_steps} {spacing} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
 def averaging(folder: Path = RESULTS) -> str | None:
     """Errors of draws that are averaged, relative to those of one pass; means over seeds. ``None`` without results."""
     path = folder / "averaging.csv"

@@ -32,7 +32,7 @@ ANSWERS = {
     "30 chains of 15 steps, expectation": {"n_samples": 30},
     "5 chains of 15 steps, counts thinned": {"n_samples": 5, "known": "noised"},
 }
-"""Arguments of ``impute``: what is averaged over the chains is the expectation of the last step, or the draw."""
+"""Arguments of ``impute``, whose steps are even: what is averaged over the chains is the expectation of the last step, or the draw."""
 
 
 def prepare(path: Path, seed: int) -> tuple[anndata.AnnData, anndata.AnnData]:
@@ -59,7 +59,7 @@ def score(path: Path, seed: int) -> pd.DataFrame:
     for answer, arguments in ANSWERS.items():
         start = time.process_time()
         found = model.impute(
-            test, sites=sites, seed=seed, key_added=None, unseen_to_null=True, silent=True, **arguments
+            test, sites=sites, spacing="even", seed=seed, key_added=None, unseen_to_null=True, silent=True, **arguments
         )
         seconds = time.process_time() - start
         values = {

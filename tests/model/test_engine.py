@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 from scvi import settings as scvi_settings
 
-from sccountsdiff.diffusion import NOISED, Blackout
+from sccountsdiff.diffusion import NOISED, Blackout, Cosine, step_times
 from sccountsdiff.model.engine import (
     N_CHAIN_STEPS,
     N_CHAINS,
@@ -243,7 +245,8 @@ class TestOnMove:
         unwatched = dense(model.impute(**options))
         watched = dense(model.impute(**options, on_move=on_move))
         np.testing.assert_array_equal(watched, unwatched)
-        assert [(move.t, move.s) for move, _ in seen] == [(1, 0.75), (0.75, 0.5), (0.5, 0.25), (0.25, 0)]
+        times = step_times(Cosine(), 4, "geometric")
+        assert [(move.t, move.s) for move, _ in seen] == list(pairwise(times))
         np.testing.assert_array_equal(seen[-1][1][sites], watched[sites])
         assert all((state[~sites] == 0).all() for _, state in seen), "only what is filled in moves"
 

@@ -263,6 +263,7 @@ class TestWhatIsWritten:
             "what": "sites",
             "n_samples": 2,
             "n_steps": 2,
+            "spacing": "geometric",
             "known": "clean",
             "guidance": 1.0,
             "attrition": "Rescale(eta=0.005)",

@@ -158,16 +158,48 @@ class TestResolve:
 
 
 class TestDescribe:
-    @pytest.mark.parametrize("attrition", [0.1, Cap(0.1), torch.full((15,), 0.1)], ids=["number", "object", "tensor"])
+    @pytest.mark.parametrize("attrition", [0.1, Cap(0.1), torch.full((3,), 0.1)], ids=["number", "object", "tensor"])
     def test_gives_plain_values_for_every_setting(self, attrition):
         described = SamplingSettings(attrition=attrition).resolve(make_module()).describe()
         assert list(described) == FIELDS
         assert all(isinstance(value, int | float | str) for value in described.values())
-        assert described["known"] == "clean" and described["n_steps"] == 15
+        assert described["known"] == "clean" and described["n_steps"] == 3
 
     def test_leaves_out_what_does_not_apply(self):
         described = SamplingSettings().resolve(make_module(), generating=True).describe()
         assert list(described) == [name for name in FIELDS if name != "known"]
+
+
+class TestSteps:
+    """Few steps where the first of them are short, many even ones elsewhere, and whatever is asked for."""
+
+    @pytest.mark.parametrize(
+        "given, model, expected",
+        [
+            ({}, {}, (3, "geometric")),
+            ({"known": "noised"}, {}, (15, "even")),
+            ({}, {"observed_training": False}, (15, "even")),
+            ({"spacing": "even"}, {}, (15, "even")),
+            ({"n_steps": 7}, {}, (7, "geometric")),
+            ({"n_steps": 7, "spacing": "geometric"}, {"observed_training": False}, (7, "geometric")),
+            ({}, {"schedule": Blackout(n_grid=9)}, (8, "even")),
+            ({}, {"schedule": Blackout()}, (15, "even")),
+        ],
+    )
+    def test_are_chosen_by_what_is_shown(self, given, model, expected):
+        resolved = SamplingSettings(**given).resolve(make_module(**model))
+        assert (resolved.n_steps, resolved.spacing) == expected
+
+    def test_of_cells_from_nothing_are_even(self):
+        assert SamplingSettings(n_steps=50).resolve(make_module(), generating=True).spacing == "even"
+
+    def test_points_in_time_cannot_be_spaced_anew(self):
+        with pytest.raises(ValueError, match="needs a schedule in continuous time"):
+            SamplingSettings(spacing="geometric").resolve(make_module(schedule=Blackout()))
+
+    def test_other_spacings_are_refused(self):
+        with pytest.raises(ValueError, match="spacing.*'odd'"):
+            SamplingSettings(spacing="odd").resolve(make_module())
 
 
 class TestRefusals:

@@ -57,7 +57,15 @@ class TestReverse:
         sites[9, 5:12] = True
         hidden = list(model.adata.var_names[5:12])
         pl.reverse_walk(model, 9, hidden, hidden=hidden, n_steps=6, seed=8, ax=ax, attrition=0.1)
-        options = {"n_samples": 1, "n_steps": 6, "seed": 8, "attrition": 0.1, "key_added": None, "silent": True}
+        options = {
+            "n_samples": 1,
+            "n_steps": 6,
+            "spacing": "even",
+            "seed": 8,
+            "attrition": 0.1,
+            "key_added": None,
+            "silent": True,
+        }
         imputed = dense(model.impute(indices=[9], sites=sites, **options))
         np.testing.assert_array_equal(shown(ax)[1][:, -2], imputed[0, 5:12])
 

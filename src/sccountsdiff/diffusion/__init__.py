@@ -24,7 +24,7 @@ from sccountsdiff.diffusion.repaint import show_observed
 from sccountsdiff.diffusion.rounding import ROUNDINGS, draw_births
 from sccountsdiff.diffusion.sampling import sample
 from sccountsdiff.diffusion.schedules import Blackout, Cosine, Fisher, Schedule, get_schedule, register_schedule
-from sccountsdiff.diffusion.walk import Move, follow, reverse_walk
+from sccountsdiff.diffusion.walk import Move, follow, reverse_walk, step_times
 
 __all__ = [
     "MISSING",
@@ -70,6 +70,7 @@ __all__ = [
     "reverse_walk",
     "sample",
     "show_observed",
+    "step_times",
     "survivors",
     "thin",
 ]

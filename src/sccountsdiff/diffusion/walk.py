@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import pairwise
+from typing import Literal, TypeVar
 
-from sccountsdiff.checks import whole_number
+import torch
+
+from sccountsdiff.checks import one_of, whole_number
+from sccountsdiff.diffusion.schedules import Schedule
 
 T = TypeVar("T")
+
+SPACINGS = ("even", "geometric")
+FIRST_SHARE = 1 / 256
+"""Share of the counts that the first of geometric steps brings in."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,50 @@ class Move:
     s: float
 
 
-def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> list[Move]:
-    """The moves from t = 1 to t = 0 in ``n_steps`` equal steps.
+def step_times(schedule: Schedule, n_steps: int, spacing: Literal["even", "geometric"] = "even") -> list[float]:
+    """The times between which a walk makes its steps, from 1 to 0.
+
+    Counts that appear in one step do not know of each other, and what the genes of a cell have in common is settled by the
+    first of them: the fewer appear at once, the better genes go together. Geometric steps take the first counts apart, so
+    that a few of them do what takes many even ones.
+
+    Parameters
+    ----------
+    schedule
+        Share of the counts that is there at each time.
+    n_steps
+        Number of steps.
+    spacing
+        ``"even"``: steps are equally long. ``"geometric"``: after the first, which brings in a small share, the counts that
+        are there grow by the same factor in each.
+
+    Returns
+    -------
+    One time more than steps.
+
+    Examples
+    --------
+    >>> from sccountsdiff.diffusion import Cosine, step_times
+    >>> step_times(Cosine(), 2)
+    [1.0, 0.5, 0.0]
+
+    From nothing to 1 / 256 of the counts, to 1 / 16, to all:
+
+    >>> [round(time, 3) for time in step_times(Cosine(), 3, "geometric")]
+    [1.0, 0.96, 0.839, 0.0]
+    """
+    n_steps = whole_number("n_steps", n_steps)
+    one_of("spacing", spacing, SPACINGS)
+    if spacing == "even" or n_steps == 1:
+        return [k / n_steps for k in range(n_steps, -1, -1)]
+    shares = FIRST_SHARE ** torch.linspace(1, 0, n_steps, dtype=torch.float64)
+    return [1.0, *schedule.time_of(shares[:-1]).tolist(), 0.0]
+
+
+def reverse_walk(
+    n_steps: int, jump_length: int = 1, n_resamples: int = 1, *, times: Sequence[float] | None = None
+) -> list[Move]:
+    """The moves from t = 1 to t = 0 in ``n_steps`` steps.
 
     With ``n_resamples`` above 1 every stretch of ``jump_length`` steps is walked that many times, with a jump back
     into the noise in between (RePaint's resampling).
@@ -45,6 +95,8 @@ def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> li
         Steps that a jump back into the noise undoes.
     n_resamples
         How often each stretch is walked; 1 for no resampling.
+    times
+        Times between the steps, from 1 to 0 (:func:`step_times`). Default: equally long steps.
 
     Returns
     -------
@@ -59,11 +111,12 @@ def reverse_walk(n_steps: int, jump_length: int = 1, n_resamples: int = 1) -> li
     n_steps = whole_number("n_steps", n_steps)
     jump_length = whole_number("jump_length", jump_length)
     n_resamples = whole_number("n_resamples", n_resamples)
+    times = [k / n_steps for k in range(n_steps, -1, -1)] if times is None else times
     walk = []
-    for top in range(n_steps, 0, -jump_length):
-        bottom = max(top - jump_length, 0)
-        stretch = [Move(k / n_steps, (k - 1) / n_steps) for k in range(top, bottom, -1)]
-        back = Move(bottom / n_steps, top / n_steps)
+    for first in range(0, n_steps, jump_length):
+        last = min(first + jump_length, n_steps)
+        stretch = [Move(t, s) for t, s in pairwise(times[first : last + 1])]
+        back = Move(times[last], times[first])
         for repeat in range(n_resamples):
             walk += [back, *stretch] if repeat else stretch
     return walk

@@ -19,7 +19,18 @@ from tqdm.auto import tqdm
 from sccountsdiff.checks import whole_number
 from sccountsdiff.data.rows import row_blocks
 from sccountsdiff.data.source import CellSource
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, Move, Outcome, Prediction, guide, reverse_walk, sample
+from sccountsdiff.diffusion import (
+    MISSING,
+    NOISED,
+    OBSERVED,
+    Move,
+    Outcome,
+    Prediction,
+    guide,
+    reverse_walk,
+    sample,
+    step_times,
+)
 from sccountsdiff.diffusion.host import positions
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.model.transform import KEEP, Transform
@@ -183,7 +194,8 @@ def draw_sites(
     settings_of_sample["attrition"] = settings.attrition if rows is None else settings.attrition.of_cells(rows)
     settings_of_sample["known"] = settings.known or "clean"
     fixed = {"x": cells["x0"], "status": status} if settings_of_sample["known"] == "clean" else {}
-    walk = reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples)
+    times = step_times(module.schedule, settings.n_steps, settings.spacing)
+    walk = reverse_walk(settings.n_steps, settings.jump_length, settings.n_resamples, times=times)
     only_mean = len(walk) == 1 and settings.final == "mean" and (only_mean or on_last is None)
     denoise = module.denoise_with(cells["categories"], cells["continuous"], **fixed, only_mean=only_mean)
     return sample(

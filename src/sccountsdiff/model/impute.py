@@ -330,7 +330,7 @@ class ImputeMixin(CountsDiffBase):
 def _walk_settings(given: SamplingSettings) -> list[str]:
     """Settings of the steps of a draw that are not the default ones; the mean over all draws does not depend on them."""
     defaults = SamplingSettings()
-    names = ("n_steps", "attrition", "rounding", "jump_length", "n_resamples")
+    names = ("n_steps", "spacing", "attrition", "rounding", "jump_length", "n_resamples")
     if given.is_deterministic:
         return []
     changed = [name for name in names if repr(getattr(given, name)) != repr(getattr(defaults, name))]

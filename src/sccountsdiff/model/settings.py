@@ -27,6 +27,9 @@ logger = logging.getLogger("sccountsdiff")
 
 Method = TypeVar("Method", bound=Callable)
 
+N_STEPS = {"geometric": 3, "even": 15}
+"""Steps of a draw, by their spacing."""
+
 
 def _setting(default: Any, doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"doc": inspect.cleandoc(doc)})
@@ -36,8 +39,16 @@ def _setting(default: Any, doc: str) -> Any:
 class SamplingSettings:
     """How draws are made. What each setting means is said beside it, and from there in the methods that take it."""
 
-    n_steps: int = _setting(
-        15, """Reverse steps of each draw. ``n_steps=1, final="mean"`` is the conditional mean in a single pass."""
+    n_steps: int | None = _setting(
+        None,
+        """Reverse steps of each draw. ``n_steps=1, final="mean"`` is the conditional mean in a single pass. Default: 3
+        geometric or 15 even ones.""",
+    )
+    spacing: Literal["even", "geometric"] | None = _setting(
+        None,
+        """How long steps are: ``"even"`` (the paper), or ``"geometric"``, in each of which the counts that are there grow by
+        the same factor. The first counts settle what genes have in common: with geometric steps few are enough.
+        Default: ``"geometric"`` where counts are observed and shown as they are, else ``"even"``.""",
     )
     known: Literal["clean", "noised"] | None = _setting(
         None,
@@ -101,10 +112,14 @@ class SamplingSettings:
         from sccountsdiff.diffusion.guidance import check_guidance
         from sccountsdiff.diffusion.rounding import MEAN_ROUNDINGS
         from sccountsdiff.diffusion.sampling import FINALS
+        from sccountsdiff.diffusion.walk import SPACINGS
         from sccountsdiff.nn import HEADS
 
+        if self.n_steps is None or self.spacing is None:
+            return self._with_steps(module, generating).resolve(module, generating=generating, averaging=averaging)
         whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
         one_of("final", self.final, (*FINALS, None))
+        one_of("spacing", self.spacing, SPACINGS)
         if self.final == "log_mean" and set(whole.values()) != {1}:
             # After drawn steps, the mean over draws would no longer be the mean of logarithms.
             one_pass = dataclasses.replace(self, n_steps=1, jump_length=1, n_resamples=1)
@@ -129,6 +144,8 @@ class SamplingSettings:
         n_grid = module.schedule.n_grid
         if n_grid is not None and whole["n_steps"] > n_grid - 1:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
+        if n_grid is not None and self.spacing == "geometric":
+            raise ValueError("`spacing='geometric'` needs a schedule in continuous time: this one has points in time.")
         attrition = get_attrition(self.attrition)
         attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
         rounding = self.rounding or head.rounding
@@ -137,6 +154,16 @@ class SamplingSettings:
         final = self.final or ("mean" if averaging and has_law else "sample")
         found = {"known": known, "attrition": attrition, "rounding": rounding, "final": final}
         return ResolvedSettings(**{**vars(self), **whole, **found, "guidance": float(self.guidance)})
+
+    def _with_steps(self, module: CountsDiffModule, generating: bool) -> SamplingSettings:
+        """The same with a spacing and a number of steps."""
+        is_clean = self.known == "clean" if self.known else module.observed_training
+        n_grid = module.schedule.n_grid
+        spacing = self.spacing or ("geometric" if is_clean and not generating and n_grid is None else "even")
+        n_steps = N_STEPS.get(spacing, 1) if self.n_steps is None else self.n_steps
+        if self.n_steps is None and n_grid is not None:
+            n_steps = min(n_steps, n_grid - 1)
+        return dataclasses.replace(self, spacing=spacing, n_steps=n_steps)
 
     def _resolve_known(self, module: CountsDiffModule) -> Literal["clean", "noised"]:
         from sccountsdiff.diffusion.repaint import WAYS_TO_SHOW
@@ -167,6 +194,8 @@ class SamplingSettings:
 class ResolvedSettings(SamplingSettings):
     """Settings that were checked against a model, with nothing left open but ``known`` of cells made from nothing."""
 
+    n_steps: int
+    spacing: Literal["even", "geometric"]
     attrition: Attrition
     rounding: str
     final: Literal["sample", "mean", "log_mean"]

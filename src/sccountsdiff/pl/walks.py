@@ -144,7 +144,7 @@ def reverse_walk(
         key_added=None,
         silent=True,
         on_move=lambda move, state: moves.append((move.s, state[0].cpu().numpy())),
-        **impute_kwargs,
+        **{"spacing": "even"} | impute_kwargs,
     )
     times = [1.0, *(time for time, _ in moves)]
     states = np.stack([np.zeros_like(counts), *(state for _, state in moves)], axis=1)  # (genes, times)

@@ -264,7 +264,7 @@ def test_registration_with_a_name_declares_and_makes_a_dataclass(prepare, monkey
 SAMPLING = {
     "scvi": {"n_posterior": 4, "n_rounds": 3, "pseudo_count": 1.0},
     "countsdiff": {
-        "n_steps": 3, "known": "noised", "guidance": 2.0, "attrition": 0.1, "rounding": "poisson", "final": "mean",
+        "n_steps": 3, "spacing": "even", "known": "noised", "guidance": 2.0, "attrition": 0.1, "rounding": "poisson", "final": "mean",
         "jump_length": 2, "n_resamples": 2, "batch_size": 7,
     },
     "remdm": {"n_steps": 5, "remasking": "conf", "eta": 0.5, "guidance": 2.0, "known": "noised", "n_resamples": 2},
