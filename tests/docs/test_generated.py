@@ -237,7 +237,9 @@ class TestTiers:
             "| scvi | 1 + 0 | 1 + 0 |",
         ]
 
-    @pytest.mark.parametrize("name", ["blocks", "latent", "ablation", "averaging", "analyses", "largest_draws"])
+    @pytest.mark.parametrize(
+        "name", ["blocks", "latent", "ablation", "averaging", "steps", "analyses", "largest_draws"]
+    )
     def test_other_tables_are_made_of_saved_results(self, name, tmp_path):
         assert getattr(tiers, name)(tmp_path) is None
         if (RESULTS / f"{name}.csv").exists():
