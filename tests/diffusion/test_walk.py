@@ -66,6 +66,11 @@ def test_counts_grow_by_one_factor_in_geometric_steps(schedule, n_steps):
     assert all(before.s == after.t for before, after in zip(walk, walk[1:], strict=False))
 
 
+def test_times_are_one_more_than_steps():
+    with pytest.raises(ValueError, match="one more than `n_steps=3`, not 3"):
+        reverse_walk(3, times=[1.0, 0.5, 0.0])
+
+
 def test_one_geometric_step_is_the_even_one():
     assert step_times(Cosine(), 1, "geometric") == step_times(Cosine(), 1, "even") == [1.0, 0.0]
 

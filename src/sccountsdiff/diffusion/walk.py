@@ -74,7 +74,7 @@ def step_times(schedule: Schedule, n_steps: int, spacing: Literal["even", "geome
     n_steps = whole_number("n_steps", n_steps)
     one_of("spacing", spacing, SPACINGS)
     if spacing == "even" or n_steps == 1:
-        return [k / n_steps for k in range(n_steps, -1, -1)]
+        return _even(n_steps)
     shares = FIRST_SHARE ** torch.linspace(1, 0, n_steps, dtype=torch.float64)
     return [1.0, *schedule.time_of(shares[:-1]).tolist(), 0.0]
 
@@ -111,7 +111,9 @@ def reverse_walk(
     n_steps = whole_number("n_steps", n_steps)
     jump_length = whole_number("jump_length", jump_length)
     n_resamples = whole_number("n_resamples", n_resamples)
-    times = [k / n_steps for k in range(n_steps, -1, -1)] if times is None else times
+    times = _even(n_steps) if times is None else times
+    if len(times) != n_steps + 1:
+        raise ValueError(f"`times` must be one more than `n_steps={n_steps}`, not {len(times)}.")
     walk = []
     for first in range(0, n_steps, jump_length):
         last = min(first + jump_length, n_steps)
@@ -120,6 +122,10 @@ def reverse_walk(
         for repeat in range(n_resamples):
             walk += [back, *stretch] if repeat else stretch
     return walk
+
+
+def _even(n_steps: int) -> list[float]:
+    return [k / n_steps for k in range(n_steps, -1, -1)]
 
 
 def follow(
