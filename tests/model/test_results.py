@@ -257,9 +257,8 @@ class TestWhatIsWritten:
         assert_unchanged(model.adata, before, layers=layers, uns=["sccountsdiff"])
         assert set(model.adata.layers) - {None} == {"other", *layers}
         assert model.adata.layers["imputed"] is result
-        noted = model.adata.uns["sccountsdiff"]
-        assert noted["earlier"] == {"seed": 1}
-        assert noted["imputed"] == {
+        assert model.adata.uns["sccountsdiff"]["earlier"] == {"seed": 1}
+        assert model.adata.uns["sccountsdiff"]["imputed"] == {
             "what": "sites",
             "n_samples": 2,
             "n_steps": 2,

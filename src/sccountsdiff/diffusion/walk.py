@@ -75,7 +75,7 @@ def step_times(schedule: Schedule, n_steps: int, spacing: Literal["even", "geome
     one_of("spacing", spacing, SPACINGS)
     if spacing == "even" or n_steps == 1:
         return _even(n_steps)
-    shares = FIRST_SHARE ** torch.linspace(1, 0, n_steps, dtype=torch.float64)
+    shares = FIRST_SHARE ** torch.linspace(1, 0, n_steps, dtype=torch.float64, device="cpu")
     return [1.0, *schedule.time_of(shares[:-1]).tolist(), 0.0]
 
 
