@@ -403,20 +403,14 @@ def transformer_takes(task: str) -> str:
     return f"{float(f'{ratio:.2g}'):,.0f}"
 
 
-def _ablation(variant: str, answer: str, metric: str) -> float:
-    """A score with half of all entries hidden."""
-    rows = select("ablation", missingness="mcar", variant=variant, answer=answer, metric=metric)
-    return float(rows["value"].mean())
-
-
-SMALL = "128 hidden units, 1 layer"
-
-
 @claim
-def small_network_is_about_as_good() -> bool:
-    """Poisson loss of the mean and CRPS of draws differ by less than a hundredth from those of the default network."""
-    scores = [("countsdiff_mean 1", "poisson_loss"), ("countsdiff 5", "crps")]
-    return all(abs(_ablation(SMALL, *score) / _ablation("default", *score) - 1) < 0.01 for score in scores)
+def small_network_is_a_little_worse() -> bool:
+    """Poisson loss of the mean with half of all entries hidden is larger in each data set, and the RMSE by 4 % at most."""
+    table = select("ablation_small", missingness="mcar", answer="countsdiff_mean 1")
+    scores = table.pivot_table(index=["metric", "data"], columns="variant", values="value")
+    small, default = scores["128 hidden units, 1 layer"], scores["default"]
+    worse = small.loc["poisson_loss"] > default.loc["poisson_loss"]
+    return bool(worse.all() and (small.loc["rmse"] < 1.04 * default.loc["rmse"]).all())
 
 
 @claim

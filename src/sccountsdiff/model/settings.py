@@ -42,7 +42,7 @@ class SamplingSettings:
     n_steps: int | None = _setting(
         None,
         """Reverse steps of each draw. ``n_steps=1, final="mean"`` is the conditional mean in a single pass. Default: 3
-        geometric or 15 even ones.""",
+        geometric or 15 even ones; 50 of cells that are made from nothing.""",
     )
     spacing: Literal["even", "geometric"] | None = _setting(
         None,
@@ -115,11 +115,11 @@ class SamplingSettings:
         from sccountsdiff.diffusion.walk import SPACINGS
         from sccountsdiff.nn import HEADS
 
+        one_of("spacing", self.spacing, (*SPACINGS, None))
         if self.n_steps is None or self.spacing is None:
             return self._with_steps(module, generating).resolve(module, generating=generating, averaging=averaging)
         whole = {name: whole_number(name, getattr(self, name)) for name in ("n_steps", "jump_length", "n_resamples")}
         one_of("final", self.final, (*FINALS, None))
-        one_of("spacing", self.spacing, SPACINGS)
         if self.final == "log_mean" and set(whole.values()) != {1}:
             # After drawn steps, the mean over draws would no longer be the mean of logarithms.
             one_pass = dataclasses.replace(self, n_steps=1, jump_length=1, n_resamples=1)
@@ -145,7 +145,9 @@ class SamplingSettings:
         if n_grid is not None and whole["n_steps"] > n_grid - 1:
             raise ValueError(f"`n_steps` can be at most {n_grid - 1} on the {n_grid} time points of the schedule.")
         if n_grid is not None and self.spacing == "geometric":
-            raise ValueError("`spacing='geometric'` needs a schedule in continuous time: this one has points in time.")
+            raise ValueError(
+                "`spacing='geometric'` needs a schedule in continuous time: on points in time use `spacing='even'`."
+            )
         attrition = get_attrition(self.attrition)
         attrition.check(whole["n_steps"] * whole["n_resamples"], n_genes=module.n_genes)
         rounding = self.rounding or head.rounding
@@ -160,7 +162,7 @@ class SamplingSettings:
         is_clean = self.known == "clean" if self.known else module.observed_training
         n_grid = module.schedule.n_grid
         spacing = self.spacing or ("geometric" if is_clean and not generating and n_grid is None else "even")
-        n_steps = N_STEPS.get(spacing, 1) if self.n_steps is None else self.n_steps
+        n_steps = N_STEPS[spacing] if self.n_steps is None else self.n_steps
         if self.n_steps is None and n_grid is not None:
             n_steps = min(n_steps, n_grid - 1)
         return dataclasses.replace(self, spacing=spacing, n_steps=n_steps)
