@@ -23,6 +23,17 @@ def test_masks_are_seen_as_they_are(share, monkeypatch):
     assert torch.equal(host.positions(mask), seen) and not host.none_of(mask)
 
 
+def test_values_are_found_and_chosen_alike_on_all_devices(monkeypatch):
+    status = torch.randint(-1, 2, (40, 30), generator=torch.Generator().manual_seed(0)).float()
+    values = torch.arange(1200.0).view(40, 30).masked_fill(status != 1, torch.nan)
+    places, chosen = host.positions_of(1.0, status), host.only_where(status == 1, values)
+    assert torch.equal(status.flatten()[places], torch.ones(len(places))) and len(places) == (status == 1).sum()
+    assert torch.equal(chosen, values.nan_to_num())
+    monkeypatch.setattr(host, "host_sees", lambda values: False)
+    assert torch.equal(host.positions_of(1.0, status), places)
+    assert torch.equal(host.only_where(status == 1, values), chosen)
+
+
 def test_the_same_is_drawn_whether_it_is_seen_that_nothing_is_missing(monkeypatch):
     x0 = torch.poisson(torch.full((50, 20), 2.0), generator=torch.Generator().manual_seed(0))
 

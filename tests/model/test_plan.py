@@ -23,8 +23,8 @@ DRAWS = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 7.0]])
 def plan():
     """Return a function that makes a plan for two draws of two cells."""
 
-    def _plan(counts=COUNTS, **changed):
-        source = SimpleNamespace(counts=counts, columns=np.array([2, 0]))
+    def _plan(counts=COUNTS, columns=np.array([2, 0]), **changed):
+        source = SimpleNamespace(counts=counts, columns=columns, in_order=len(columns) == 3)
         layers = result_layers(2, [0.5], "sample", INT, FLOAT)
         names = ("choose_sites", "n_folds", "settings", "transforms", "batch_size", "seed", "silent", "on_move")
         given = dict.fromkeys(names) | {"source": source, "rows": np.arange(2), "what": "sites", "layers": layers}
@@ -43,6 +43,12 @@ def test_layers_hold_what_was_found_and_the_counts_around_it(plan):
     np.testing.assert_allclose(found["_sd"], [[0, 0, np.sqrt(2)], [np.sqrt(8), 0, 0]], rtol=1e-6)
     np.testing.assert_array_equal(found["_q0.5"], [[5, 6, 1], [3, 9, 2]])
     assert [rows.dtype for rows in found.values()] == [FLOAT, FLOAT, INT]
+
+
+def test_genes_in_the_order_of_the_model_are_where_they_are(plan):
+    sites = np.array([[True, False, False], [False, True, True]])
+    found = plan(columns=np.arange(3)).layers_of(FilledBlock(0, COUNTS, sites, DRAWS))
+    np.testing.assert_array_equal(found[""], [[2, 6, 7], [8, 2, 5]])
 
 
 def test_of_a_law_they_are_what_it_says(plan):

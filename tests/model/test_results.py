@@ -83,7 +83,7 @@ class TestTypes:
 
     def test_values_are_put_into_a_copy(self):
         block = np.array([[1, 2**40 + 1], [3, 4]])
-        places = (np.array([0, 1]), np.array([0, 1]))
+        places = np.array([0, 3])
         out = with_values(block, places, np.array([7.0, 8.0]), np.dtype("int64"))
         np.testing.assert_array_equal(out, [[7, 2**40 + 1], [3, 8]])
         np.testing.assert_array_equal(block, [[1, 2**40 + 1], [3, 4]])

@@ -245,7 +245,8 @@ class CellSource:
         return self.counts.shape[0]
 
     @cached_property
-    def _in_order(self) -> bool:
+    def in_order(self) -> bool:
+        """Whether the genes of the data are the model's, in its order."""
         return np.array_equal(self.columns, np.arange(self.counts.shape[1]))
 
     @cached_property
@@ -255,7 +256,7 @@ class CellSource:
 
     def select(self, block: np.ndarray) -> np.ndarray:
         """The model's genes of a block of the data, 0 for genes that it lacks."""
-        if self._in_order:
+        if self.in_order:
             return block
         block = block[:, self.columns]  # a copy
         block[:, ~self.present] = 0
@@ -263,7 +264,7 @@ class CellSource:
 
     def _shared(self, block: Block) -> Block:
         """The genes of a block that the model has, too."""
-        return block if self._in_order else block[:, self.columns[self.present]]
+        return block if self.in_order else block[:, self.columns[self.present]]
 
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
         """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""

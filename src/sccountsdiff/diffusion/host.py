@@ -56,6 +56,36 @@ def positions(mask: Tensor) -> Tensor:
     return mask.flatten().nonzero()[:, 0]
 
 
+def positions_of(value: float, values: Tensor) -> Tensor:
+    """Where a tensor has that value, as positions in the flat tensor; a device is waited for, as in :func:`positions`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> positions_of(2.0, torch.tensor([[2.0, 1.0], [0.0, 2.0]])).tolist()
+    [0, 3]
+    """
+    if host_sees(values):
+        return torch.from_numpy(np.flatnonzero(values.numpy() == value))  # compares in a fifth of torch's time
+    return positions(values == value)
+
+
+def only_where(mask: Tensor, values: Tensor) -> Tensor:
+    """The values where a boolean mask is True, and 0 elsewhere, whatever stands there, even if it is not a number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> only_where(torch.tensor([True, False]), torch.tensor([3.0, torch.nan])).tolist()
+    [3.0, 0.0]
+    """
+    if not host_sees(values):
+        return torch.where(mask, values, 0)
+    # To choose one by one, by a mask that cannot be foreseen, takes twice as long.
+    at, flat = positions(mask), values.reshape(-1)
+    return torch.zeros_like(flat).index_copy_(0, at, flat.index_select(0, at)).view_as(values)
+
+
 def one_row_if_alike(values: Tensor) -> Tensor:
     """The first row of a tensor if the host sees that all are the same, else the tensor.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.checks import one_of
+from sccountsdiff.diffusion.host import only_where
 from sccountsdiff.diffusion.prediction import NOISED, OBSERVED
 from sccountsdiff.diffusion.process import thin
 
@@ -56,5 +57,5 @@ def show_observed(
     is_observed = status == OBSERVED
     if known == "clean":
         return torch.where(is_observed, x0, x), status
-    thinned = thin(torch.where(is_observed, x0, 0), p_t, generator)  # zeros cost no draw
+    thinned = thin(only_where(is_observed, x0), p_t, generator)  # zeros cost no draw
     return torch.where(is_observed, thinned, x), status.masked_fill(is_observed, NOISED)

@@ -11,7 +11,7 @@ from torch import Tensor
 from sccountsdiff.checks import one_of
 from sccountsdiff.diffusion.attrition import Attrition
 from sccountsdiff.diffusion.expectation import log_mean
-from sccountsdiff.diffusion.host import positions
+from sccountsdiff.diffusion.host import only_where, positions_of
 from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_observed
@@ -67,7 +67,7 @@ def sample(
         Called with every move and the state after it, for those who want to watch.
     on_last
         Called before the last move is drawn with the counts that are there and the law of all that are still to come, as
-        vectors of the sites (:class:`Outcome`).
+        vectors of the sites (:class:`Outcome`). Unless somebody watches, the last move is not made then.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def sample(
     survival = schedule.survival(times)
     sites, is_clean = _Sites(status), known == "clean"
     # At t = 1 nothing is left; entries that are shown as they are stand in the state from the start.
-    x = torch.zeros_like(x0) if sites.are_all or not is_clean else torch.where(status == OBSERVED, x0, 0)
+    x = torch.zeros_like(x0) if sites.are_all or not is_clean else only_where(status == OBSERVED, x0)
     step = 0
     for number, move in enumerate(walk):
         p_t, p_s = survival[number]
@@ -115,6 +115,8 @@ def sample(
                 n = survivors(n, sites.of_rates(sigma, x), generator)
             if on_last is not None and number == len(walk) - 1:
                 on_last(n, prediction)  # all that remains is born now: beta is 1
+                if on_move is None:
+                    return x
             if final == "sample" or number < len(walk) - 1:
                 filled = n + draw_births(prediction, beta, rounding, generator)
             elif final == "mean":
@@ -132,8 +134,9 @@ class _Sites:
     """The entries to fill in, as a flat vector. Where they are is looked up once, not in every step."""
 
     def __init__(self, status: Tensor):
-        self.are_all = not bool(status.any())  # NOISED is 0
-        self._index = None if self.are_all else positions(status == NOISED)
+        index = positions_of(NOISED, status)
+        self.are_all = len(index) == status.numel()
+        self._index = None if self.are_all else index
 
     def of(self, x: Tensor) -> Tensor:
         """The entries of ``x`` at the sites."""

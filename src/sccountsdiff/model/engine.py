@@ -31,7 +31,7 @@ from sccountsdiff.diffusion import (
     sample,
     step_times,
 )
-from sccountsdiff.diffusion.host import positions
+from sccountsdiff.diffusion.host import positions, positions_of
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
@@ -136,7 +136,7 @@ def fill(
             start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
             if summaries:
                 law = Outcome.stack([_last_law(draw, generator()) for generator in start for draw in draws])
-                if places is not None and len(noised := positions(status == NOISED)) > len(places):
+                if places is not None and len(noised := positions_of(NOISED, status)) > len(places):
                     law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:

@@ -109,12 +109,10 @@ def as_dtype(draws: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return draws.astype(dtype)
 
 
-def with_values(
-    block: np.ndarray, places: tuple[np.ndarray, np.ndarray], values: np.ndarray, dtype: np.dtype
-) -> np.ndarray:
-    """A copy of the block with the values in some places."""
-    out = block.astype(dtype)
-    out[places] = as_dtype(values, dtype)
+def with_values(block: np.ndarray, places: np.ndarray, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy of the block with the values in some places, counted row by row."""
+    out = block.astype(dtype, order="C")
+    out.reshape(-1)[places] = as_dtype(values, dtype)
     return out
 
 

@@ -70,7 +70,10 @@ class HeadInput:
     @property
     def is_without_noised(self) -> bool:
         """Whether the host sees that nothing is left of any gene, as at t = 1, so that a law is what it was before."""
-        return host_sees(self.p) and not self.p.detach().numpy().any()
+        if not host_sees(self.p):
+            return False
+        # At t = 1, what is lost of each cell says as much as all of its entries.
+        return not self.log_lost.detach().numpy().any() or not self.p.detach().numpy().any()
 
 
 class Head(ABC):

@@ -89,7 +89,8 @@ def _product(values: Tensor, weights: Tensor) -> Tensor:
     status where the same genes are missing.
     """
     values = one_row_if_alike(values)
-    return F.linear(values, weights) if values.numpy().any() else weights.new_zeros(())
+    is_nothing = len(values) == 1 and not values.numpy().any()  # all rows of nothing are alike
+    return weights.new_zeros(()) if is_nothing else F.linear(values, weights)
 
 
 class Decoder(nn.Module):
