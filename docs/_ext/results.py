@@ -14,9 +14,9 @@ Parts are separated by " / ". They are, in order:
 6. the format, as Python writes it (``.3f``, ``.0%``, ``d``).
 
 Tables of the comparison of all methods have one row for each seed, setting and method, and one column for each metric;
-see :func:`read`. A value that is more than a look-up is ``{value}`name``` with a function of ``statements.py``. A statement
+see :func:`read`. A value that is more than a look-up is ``{value}`name``` with a function of ``statements``. A statement
 that depends on numbers is ``{claim}`has the lowest RMSE <name>```: the text is shown if the function of that name in
-``statements.py`` returns True, and the build fails if it does not.
+``statements`` returns True, and the build fails if it does not.
 """
 
 from __future__ import annotations

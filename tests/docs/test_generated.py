@@ -124,14 +124,16 @@ class TestStatements:
             statements.check(text)
 
     def test_higher_is_better_for_correlations(self):
-        assert statements.best("heldout_kang", "spearman", method="CountsDiff, one-pass mean")
-        assert not statements.best("heldout_kang", "spearman", method="CountsDiff, 1 draw")
+        assert statements.any_table.best("heldout_kang", "spearman", method="CountsDiff, one-pass mean")
+        assert not statements.any_table.best("heldout_kang", "spearman", method="CountsDiff, 1 draw")
 
     def test_best_in_each_seed_is_more_than_best_on_average(self):
         by_seed = read("heldout_kang").pivot(index="seed", columns="method", values="sliced_wasserstein")
-        assert statements.best("heldout_kang", "sliced_wasserstein", method=by_seed.mean().idxmin())
+        assert statements.any_table.best("heldout_kang", "sliced_wasserstein", method=by_seed.mean().idxmin())
         assert by_seed.idxmin(axis=1).nunique() > 1
-        assert not statements.best("heldout_kang", "sliced_wasserstein", "each seed", method=by_seed.mean().idxmin())
+        assert not statements.any_table.best(
+            "heldout_kang", "sliced_wasserstein", "each seed", method=by_seed.mean().idxmin()
+        )
 
 
 class TestOverview:
@@ -339,7 +341,7 @@ class TestSavedResults:
 
     def test_closest_is_counted_as_in_the_summary(self):
         for setting in SETTINGS:
-            for model, n in statements._closest(setting).items():
+            for model, n in statements.simulated._closest(setting).items():
                 assert n == number("simulated_summary", "closest", setting=setting, model=model)
 
     def test_simulated_run_is_the_whole_study(self):
