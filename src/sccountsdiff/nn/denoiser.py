@@ -210,18 +210,18 @@ class CountsDenoiser(nn.Module):
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
         observed, noised = indicators(status)
-        seen, xt, left = x * observed, x * noised, p * noised
+        xt = x * noised
         with full_precision:
-            offset, depth = self._depth(seen, xt, self._expected(observed) + p * self._expected(noised), kept)
+            offset, depth = self._depth(x * observed, xt, self._expected(observed) + p * self._expected(noised), kept)
             factors = self._posterior(x, observed, offset, context)
+        values = (x * torch.exp(-offset)).log1p_()
         channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
-        scale = torch.exp(-offset)
-        for channel, counts in enumerate((xt, seen)):
-            torch.mul(counts, scale, out=channels[:, channel]).log1p_()
+        for channel, flags in enumerate((noised, observed)):
+            torch.mul(values, flags, out=channels[:, channel])
         channels[:, 2] = status
         with full_precision:
             log_mean = self.gene_means.log() + (offset + self._level(t))
-            given = HeadInput(log_mean, xt, left, log_lost, self.gene_max)
+            given = HeadInput(log_mean, xt, p * noised, log_lost, self.gene_max)
             if self.group_depth is not None:
                 level, dispersion = self.group_depth.corrections(observed)
                 given = replace(given, log_mean=given.log_mean + level, log_dispersion=dispersion)
