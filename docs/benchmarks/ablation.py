@@ -22,6 +22,7 @@ from sccountsdiff import calibration
 from sccountsdiff.benchmark.baselines import CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.tuning import training_cells
 from sccountsdiff.diffusion import hiding, noising
+from sccountsdiff.nn import mlp
 
 WITHOUT_PATTERNS = {(hiding, "RELATED_SHARE"): 0.0}
 WITHOUT_THINNING = {(noising, "THINNED_SHARE"): 0.0}
@@ -37,7 +38,7 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "512 hidden units": ({"n_hidden": 512}, {}),
     "128 hidden units": ({"n_hidden": 128}, {}),
     "128 hidden units, 1 layer": ({"n_hidden": 128, "n_layers": 1}, {}),
-    "as many weights for spread as for means": ({"shape_units": 256}, {}),
+    "as many weights for spread as for means": ({}, {(mlp, "SHAPE_UNITS"): 256}),
     "sums left as they come": ({}, {(calibration, "LARGEST_LEVEL"): 0.0}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),
     "one dispersion": ({"head": "nb"}, {}),

@@ -96,7 +96,7 @@ class CountsDiffModule(BaseModuleClass):
         self.register_buffer("expressed", None if expressed is None else torch.as_tensor(expressed, dtype=torch.bool))
         self.register_buffer("group_members", _members(gene_groups), persistent=False)
         head = get_head(head)
-        network = get_backbone(backbone).for_head(len(gene_means), head, **(backbone_kwargs or {}))
+        network = get_backbone(backbone)(len(gene_means), head.n_outputs, **(backbone_kwargs or {}))
         self.denoiser = CountsDenoiser(
             network,
             torch.as_tensor(gene_means),

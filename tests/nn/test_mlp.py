@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
-from sccountsdiff.nn import MLP, get_head, mlp
+from sccountsdiff.nn import MLP, mlp
 from sccountsdiff.nn.mlp import AdaptiveBlock
 
 
@@ -76,17 +75,6 @@ def test_outputs_beside_the_first_are_made_of_a_few_numbers(perturb):
     first, second = network(torch.rand(200, 3, 300), torch.randn(200, 2, 128))
     ranks = [int(torch.linalg.matrix_rank(outputs - outputs.mean(0), rtol=1e-4)) for outputs in (first, second)]
     assert ranks[0] > mlp.SHAPE_UNITS >= ranks[1]
-
-
-def test_a_head_may_ask_for_fewer_numbers_and_the_user_has_the_last_word():
-    def n_units(head, **settings):
-        return MLP.for_head(7, get_head(head), n_hidden=8, **settings).decoder.shape[0].out_features
-
-    assert n_units("nb_mixture") == 8  # no more than hidden units
-    assert n_units("truncated_mixture") == 4
-    assert n_units("truncated_mixture", shape_units=2) == n_units("nb_mixture", shape_units=2) == 2
-    with pytest.raises(ValueError, match="shape_units"):
-        MLP(7, 2, shape_units=0)
 
 
 def test_the_first_output_alone_does_not_ask_for_the_others(channels, tokens, perturb):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
 
 from torch import Tensor, nn
 
-from sccountsdiff.nn.heads import Head
 from sccountsdiff.registry import Registry
 
 BACKBONES: Registry[type[Backbone]] = Registry("backbone")
@@ -44,11 +42,6 @@ class Backbone(nn.Module, ABC):
     """
 
     n_hidden: int
-
-    @classmethod
-    def for_head(cls, n_genes: int, head: Head, **settings: Any) -> Self:
-        """A network with the outputs that a head asks for."""
-        return cls(n_genes, head.n_outputs, **settings)
 
     @abstractmethod
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:

@@ -84,8 +84,6 @@ class Head(ABC):
     n_outputs
         Numbers that are asked of the backbone for each gene. The first should be what moves the mean: a backbone may make the
         others of less (:class:`~sccountsdiff.nn.MLP` does).
-    shape_units
-        Of how many numbers a backbone should make the others; ``None``: as it likes.
     rounding
         How births are drawn unless the user says otherwise (:func:`~sccountsdiff.diffusion.draw_births`).
     scales_by_depth
@@ -109,7 +107,6 @@ class Head(ABC):
     """
 
     n_outputs: int = 1
-    shape_units: ClassVar[int | None] = None
     rounding: ClassVar[str] = "random"
     scales_by_depth: ClassVar[bool] = True
     thins_cells: ClassVar[bool] = True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from sccountsdiff.diffusion.host import host_sees, one_row_if_alike
 from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
-from sccountsdiff.nn.heads import Head
 
 SHAPE_UNITS = 64
 """Numbers of which it is made how counts are spread around their means.
@@ -110,15 +107,13 @@ class Decoder(nn.Module):
         Number of genes.
     n_outputs
         Numbers for each gene.
-    shape_units
-        Numbers that all but the first are made of.
     """
 
-    def __init__(self, n_hidden: int, n_genes: int, n_outputs: int, shape_units: int):
+    def __init__(self, n_hidden: int, n_genes: int, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
         self.mean = _zero(nn.Linear(n_hidden, n_genes))
-        n_few, n_more = min(shape_units, n_hidden), (n_outputs - 1) * n_genes
+        n_few, n_more = min(SHAPE_UNITS, n_hidden), (n_outputs - 1) * n_genes
         self.shape = nn.Sequential(nn.Linear(n_hidden, n_few), _zero(nn.Linear(n_few, n_more))) if n_more else None
 
     def forward(self, h: Tensor, only_first: bool = False) -> Tensor:
@@ -155,8 +150,6 @@ class MLP(Backbone):
         Residual blocks.
     dropout_rate
         Dropout on the input channels and within the blocks.
-    shape_units
-        Numbers of which it is made how counts are spread around their means. Default: what the head asks for, or 64.
 
     Examples
     --------
@@ -166,15 +159,7 @@ class MLP(Backbone):
     torch.Size([2, 4, 20])
     """
 
-    def __init__(
-        self,
-        n_genes: int,
-        n_outputs: int,
-        n_hidden: int = 256,
-        n_layers: int = 2,
-        dropout_rate: float = 0.1,
-        shape_units: int = SHAPE_UNITS,
-    ):
+    def __init__(self, n_genes: int, n_outputs: int, n_hidden: int = 256, n_layers: int = 2, dropout_rate: float = 0.1):
         super().__init__()
         n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
         self.n_hidden = n_hidden
@@ -183,13 +168,7 @@ class MLP(Backbone):
         self.condition = nn.Sequential(nn.SiLU(), nn.Linear(n_hidden, n_hidden), nn.SiLU())
         self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout_rate) for _ in range(n_layers))
         self.norm = nn.LayerNorm(n_hidden)
-        self.decoder = Decoder(n_hidden, n_genes, n_outputs, whole_number("shape_units", shape_units))
-
-    @classmethod
-    def for_head(cls, n_genes: int, head: Head, **settings: Any) -> Self:
-        """See :meth:`Backbone.for_head`."""
-        asked = {} if head.shape_units is None else {"shape_units": head.shape_units}
-        return super().for_head(n_genes, head, **asked | settings)
+        self.decoder = Decoder(n_hidden, n_genes, n_outputs)
 
     def forward(self, channels: Tensor, tokens: Tensor, only_first: bool = False) -> Tensor:
         """See :meth:`Backbone.forward`."""

@@ -57,7 +57,6 @@ class TruncatedGammaMixture(GammaMixture):
 
     rounding = "hurdle"
     thins_cells = False
-    shape_units = 4  # of more, small data teach the shape of each law what is noise
 
     def __init__(self, n_components: int = 3):
         super().__init__(n_components)
