@@ -15,6 +15,14 @@ def transformer_takes(task: str) -> str:
     return f"{float(f'{ratio:.2g}'):,.0f}"
 
 
+@value
+def products_over_scvi(task: str, method: str = "countsdiff") -> str:
+    """Time of the products of matrices of a method over the whole time of scVI."""
+    ratio = number("speed_2000_ratios", "median", task=task, method=method)
+    share = number("speed_2000", "matmul_share", "mean", task=task, method=method)
+    return f"{ratio * share:.1f}"
+
+
 @claim
 def small_network_is_a_little_worse() -> bool:
     """Poisson loss of the mean with half of all entries hidden is larger in each data set, and the RMSE by 4 % at most."""

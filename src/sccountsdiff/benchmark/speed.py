@@ -36,6 +36,9 @@ REFERENCE = "scvi"
 MATRIX_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu"}
 """Operations of torch that count as products of matrices."""
 
+PROFILED = ("training_step", "one_pass_mean")
+"""Tasks of which the share of products of matrices is measured."""
+
 SIZES = tuple(10**k for k in range(4, 9))
 """Numbers of cells for which the cost is extrapolated."""
 
@@ -146,7 +149,8 @@ def run_speed(
 
     Returns
     -------
-    A row for each method, task and repeat: ``ms_per_cell``, ``matmul_share`` (of training steps) and ``peak_memory_mb``.
+    A row for each method, task and repeat: ``ms_per_cell``, ``matmul_share`` (of :data:`PROFILED` tasks) and
+    ``peak_memory_mb``.
 
     Examples
     --------
@@ -192,9 +196,9 @@ def run_speed(
                         "peak_memory_mb": usage.peak_memory_mb,
                     }
                 )
-        shares = {s.name: matmul_share(s.work["training_step"]) for s, task in jobs if task == "training_step"}
+        shares = {(s.name, task): matmul_share(s.work[task]) for s, task in jobs if task in PROFILED}
     table = pd.DataFrame(rows)
-    table["matmul_share"] = table["method"].map(shares).where(table["task"] == "training_step")
+    table["matmul_share"] = [shares.get(what, np.nan) for what in zip(table["method"], table["task"], strict=True)]
     _save(table, Path(output))
     return table
 
@@ -286,15 +290,15 @@ def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
     True
     """
     step()
+    start = time.perf_counter()
+    for _ in range(n_steps):
+        step()
+    seconds = time.perf_counter() - start  # without the profiler, which takes time of its own
     with profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(n_steps):
             step()
-    events = found.key_averages()
-    total = sum(event.self_cpu_time_total for event in events)
-    return (
-        sum(event.self_cpu_time_total for event in events if event.key.removeprefix("aten::") in MATRIX_PRODUCTS)
-        / total
-    )
+    products = (event for event in found.key_averages() if event.key.removeprefix("aten::") in MATRIX_PRODUCTS)
+    return min(1.0, sum(event.self_cpu_time_total for event in products) / 1e6 / seconds)
 
 
 def plot_speed(table: pd.DataFrame) -> Figure:
