@@ -149,8 +149,8 @@ def run_speed(
 
     Returns
     -------
-    A row for each method, task and repeat: ``ms_per_cell``, ``matmul_share`` (of :data:`PROFILED` tasks) and
-    ``peak_memory_mb``.
+    A row for each method, task and repeat: ``ms_per_cell``, ``matmul_share`` (of training steps and of means in one pass)
+    and ``peak_memory_mb``.
 
     Examples
     --------
