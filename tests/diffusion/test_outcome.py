@@ -5,7 +5,19 @@ import pytest
 import torch
 from scipy import stats
 
-from sccountsdiff.diffusion import HurdlePrediction, MixturePrediction, Outcome, Prediction, draw_births
+from sccountsdiff.diffusion import (
+    NOISED,
+    OBSERVED,
+    Cosine,
+    HurdlePrediction,
+    MixturePrediction,
+    Outcome,
+    Prediction,
+    Rescale,
+    draw_births,
+    reverse_walk,
+    sample,
+)
 
 MEANS = torch.tensor([0.01, 0.5, 3.0, 40.0, 900.0], dtype=torch.float64)
 THETA = torch.tensor([0.3, 1.0, 5.0, 2.0, 10.0], dtype=torch.float64)
@@ -83,3 +95,23 @@ def test_variance_is_within_and_between_chains():
 def test_nothing_to_ask_for():
     outcome = Outcome(torch.zeros(2, 0), Prediction(torch.zeros(2, 0)))
     assert outcome.mean.shape == outcome.quantile(0.5).shape == (0,)
+
+
+def test_who_asks_for_the_last_law_alone_is_spared_the_last_move():
+    x0 = torch.arange(60.0).view(12, 5)
+    status = torch.tensor([OBSERVED, NOISED, NOISED, OBSERVED, NOISED]).expand(12, 5)
+
+    def denoise(x, status, t):
+        return Prediction((9 + x.mean(1, keepdim=True) - 8 * t[:, None]).log().expand_as(x))
+
+    def last_law(**watching):
+        laws, generator = [], torch.Generator().manual_seed(2)
+        settings = {"attrition": Rescale(0.3), "generator": generator, **watching}
+        on_last = lambda n, law: laws.append((n, law.mean))
+        return sample(denoise, Cosine(), reverse_walk(3), x0, status, on_last=on_last, **settings), *laws[0]
+
+    (before, n, mean), (after, same_n, same_mean) = last_law(), last_law(on_move=lambda move, x: None)
+    assert torch.equal(n, same_n) and torch.equal(mean, same_mean)
+    fill = status == NOISED
+    assert torch.equal(before[fill], n) and not torch.equal(after[fill], n)  # to the data, nothing dies
+    assert torch.equal(before[~fill], after[~fill])

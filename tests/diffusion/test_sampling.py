@@ -377,23 +377,6 @@ def test_only_the_last_draw_is_replaced_by_its_mean(walk):
     assert not torch.equal(states[-1], states[-1].round())
 
 
-def test_who_asks_for_the_last_law_alone_is_spared_the_last_move():
-    x0, status = imputation_problem()
-
-    def last_law(**watching):
-        laws, generator = [], torch.Generator().manual_seed(2)
-        args, asked = (poisson_denoiser, Cosine(), reverse_walk(3), x0, status), {"attrition": Rescale(0.3)}
-        x = sample(*args, **asked, generator=generator, on_last=lambda n, law: laws.append((n, law)), **watching)
-        ((n, law),) = laws
-        return x, n, law.mean
-
-    (before, n, mean), (after, same_n, same_mean) = last_law(), last_law(on_move=Recorder())
-    assert torch.equal(n, same_n) and torch.equal(mean, same_mean)
-    fill = status == NOISED
-    assert torch.equal(before[fill], n) and not torch.equal(after[fill], n)  # to the data, nothing dies
-    assert torch.equal(before[~fill], after[~fill])
-
-
 @pytest.mark.parametrize("final", ["sample", "mean", "log_mean"])
 def test_predictions_that_have_run_away_raise(final):
     denoise = lambda x, status, t: Prediction(torch.full_like(x, float("inf")))
