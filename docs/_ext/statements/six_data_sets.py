@@ -25,6 +25,15 @@ def share_lost() -> str:
 
 
 @claim
+def tuning_hardly_moves_countsdiff() -> bool:
+    """Poisson loss of the mean on validation cells, in the default setting and in the best one, on each data set."""
+    table = select("settings_six_data_sets", method="countsdiff_mean")
+    default = table[table["setting"] == "countsdiff_mean"].set_index("dataset")["value"]
+    best = table.groupby("dataset")["value"].min()
+    return len(best) == 6 and bool((default - best < 5e-3 * best.abs()).all())
+
+
+@claim
 def totals_are_close_to_one() -> bool:
     """All ratios of sums by which a comparison was lost are within 5 % of 1."""
     table = _six_data_sets().query("metric == 'ratio_of_sums' and outcome == 'loss'")
