@@ -36,6 +36,12 @@ def test_training_in_any_precision(adata, precision):
     assert np.isfinite(model.history["validation_loss"].to_numpy(float)).all()
 
 
+def test_a_compiled_step(adata):
+    model = CountsDiffImputer(adata, n_hidden=8, n_layers=1)
+    model.train(3, plan_kwargs={"compile": True, "compile_kwargs": {"fullgraph": True}}, **TRAINING)
+    assert np.isfinite(model.history["validation_loss"].to_numpy(float)).all()
+
+
 @pytest.mark.parametrize(
     "head", ["nb_mixture", "nb", "gamma_mixture", "truncated_nb", "truncated_mixture", "poisson", "softplus"]
 )

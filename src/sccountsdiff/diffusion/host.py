@@ -10,7 +10,8 @@ from torch import Tensor
 def host_sees(values: Tensor) -> bool:
     """Whether the host can look at values, such as whether any is missing, without waiting for a device.
 
-    Short cuts that depend on values are taken only then, and give the same result.
+    Short cuts that depend on values are taken only then, and give the same result. While a network is compiled there are no
+    values to look at.
 
     Parameters
     ----------
@@ -19,7 +20,7 @@ def host_sees(values: Tensor) -> bool:
 
     Returns
     -------
-    True on a CPU.
+    True on a CPU, unless a network is being compiled.
 
     Examples
     --------
@@ -27,7 +28,7 @@ def host_sees(values: Tensor) -> bool:
     >>> host_sees(torch.zeros(1, device="cpu"))
     True
     """
-    return values.device.type == "cpu"
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def none_of(mask: Tensor) -> bool:
@@ -84,6 +85,23 @@ def only_where(mask: Tensor, values: Tensor) -> Tensor:
     # To choose one by one, by a mask that cannot be foreseen, takes twice as long.
     at, flat = positions(mask), values.reshape(-1)
     return torch.zeros_like(flat).index_copy_(0, at, flat.index_select(0, at)).view_as(values)
+
+
+def multiply_into(out: Tensor, values: Tensor, factors: Tensor) -> None:
+    """Put products into a part of a tensor; what is compiled takes no part as an output, and needs no such care.
+
+    Examples
+    --------
+    >>> import torch
+    >>> table = torch.zeros(2, 2)
+    >>> multiply_into(table[:, 1], torch.ones(2), torch.tensor([3.0, 4.0]))
+    >>> table.tolist()
+    [[0.0, 3.0], [0.0, 4.0]]
+    """
+    if torch.compiler.is_compiling():
+        out.copy_(values * factors)
+    else:
+        torch.mul(values, factors, out=out)
 
 
 def one_row_if_alike(values: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.diffusion import Prediction, Schedule, indicators
+from sccountsdiff.diffusion.host import multiply_into
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone
 from sccountsdiff.nn.embeddings import Conditioning
 from sccountsdiff.nn.factors import FactorEquations, Factors
@@ -217,7 +218,7 @@ class CountsDenoiser(nn.Module):
         values = (x * torch.exp(-offset)).log1p_()
         channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
         for channel, flags in enumerate((noised, observed)):
-            torch.mul(values, flags, out=channels[:, channel])
+            multiply_into(channels[:, channel], values, flags)
         channels[:, 2] = status
         with full_precision:
             log_mean = self.gene_means.log() + (offset + self._level(t))

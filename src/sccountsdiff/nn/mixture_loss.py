@@ -7,9 +7,10 @@ from functools import reduce
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from sccountsdiff.diffusion.host import host_sees, positions, rows_of
+from sccountsdiff.diffusion.host import host_sees, multiply_into, positions, rows_of
 from sccountsdiff.diffusion.losses import PIECE, gamma_ratio
 from sccountsdiff.nn.posterior_loss import Entries
 
@@ -180,16 +181,19 @@ def _loss(
         by_noised = torch.sub(part.mean, rate).mul_(by_mean).addcmul_(noised[k], weight)
         by_all = whole[k].mul_(weight)
         if k > 0:
-            torch.sub(by_noised, by_all, out=slopes[k])
+            slopes[k].copy_(by_noised).sub_(by_all)
         by_mu = part.noised_by_mu.mul_(by_noised).addcmul_(part.all_by_mu, by_all, value=-1)
         by_mu.addcmul_(part.mean_by_mu, by_mean)
         slopes[0].copy_(by_mu) if k == 0 else slopes[0].add_(by_mu)
         by_theta = part.noised_by_theta.mul_(by_noised).addcmul_(part.all_by_theta, by_all, value=-1)
-        torch.mul(by_theta.addcmul_(part.mean_by_theta, by_mean), part.free, out=slopes[n + k])
+        multiply_into(slopes[n + k], by_theta.addcmul_(part.mean_by_theta, by_mean), part.free)
     return loss.mul_(weight)
 
 
 def _shares(logs: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """Logarithm of the sum of numbers, from their logarithms, and the share of each in the sum."""
     # Shares are not taken from the total: its rounding, where logarithms are large, would be theirs.
+    if len(logs) == 2:  # as by default, in less time
+        ahead = logs[1] - logs[0]
+        return F.softplus(ahead).add_(logs[0]), [torch.sigmoid(-ahead), torch.sigmoid(ahead)]
     return reduce(torch.logaddexp, logs), list(torch.stack(logs).softmax(0).unbind())

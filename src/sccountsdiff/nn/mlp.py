@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.diffusion.host import host_sees, one_row_if_alike
+from sccountsdiff.diffusion.host import host_sees, multiply_into, one_row_if_alike
 from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
@@ -78,7 +78,7 @@ class Encoder(nn.Linear):
         of_counts, of_status = numbers(kept, channels.dtype).unbind(1)
         dropped = torch.empty_like(channels)
         for channel, flags in enumerate((of_counts, of_counts, of_status)):
-            torch.mul(channels[:, channel], flags, out=dropped[:, channel])
+            multiply_into(dropped[:, channel], channels[:, channel], flags)
         return dropped
 
 

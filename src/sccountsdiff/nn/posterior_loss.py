@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sccountsdiff.diffusion.host import host_sees, positions, rows_of
+from sccountsdiff.diffusion.host import host_sees, multiply_into, positions, rows_of
 from sccountsdiff.diffusion.losses import PIECE, gamma_ratio
 
 
@@ -148,10 +148,10 @@ def _without_counts(outputs: Sequence[Tensor], entries: Entries, slopes: Sequenc
         # By log m of Eq. 6, and by log s of the likelihood, whose mean stands still: s r and s (log(1 + r) - r / (1 + r)).
         # What both add to the second output through s is theta_0 times (log(1 + r) - r / (1 + r) + r).
         by_rate = by_mean.div_(law.rate)
-        torch.mul(by_rate, law.prior, out=slopes[0])
+        multiply_into(slopes[0], by_rate, law.prior)
         share = torch.div(law.ratio, torch.add(law.ratio, 1, out=shape), out=shape)
         through_shape = log1p_r.add_(law.ratio).sub_(share).mul_(law.free.mul_(weight))
-        torch.addcmul(through_shape, by_rate, law.by_free, value=-1, out=slopes[1])
+        slopes[1].copy_(through_shape.addcmul_(by_rate, law.by_free, value=-1))
     return total
 
 
