@@ -54,7 +54,8 @@ def spy(monkeypatch):
     calls, sample = [], engine.sample
 
     def _spy(denoise, schedule, walk, x0, status, **settings):
-        calls.append(status.numpy().copy())
+        several = settings["generator"]
+        calls.extend(np.split(status.numpy().copy(), len(several) if isinstance(several, list) else 1))
         return sample(denoise, schedule, walk, x0, status, **settings)
 
     monkeypatch.setattr(engine, "sample", _spy)

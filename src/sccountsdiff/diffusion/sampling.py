@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ def sample(
     rounding: str = "random",
     known: Known = "clean",
     final: Final = "sample",
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
     on_move: Callable[[Move, Tensor], None] | None = None,
     on_last: Callable[[Tensor, Prediction], None] | None = None,
 ) -> Tensor:
@@ -62,12 +64,14 @@ def sample(
         ``"mean"`` adds the expected births instead of drawn ones in the last move; ``"log_mean"`` gives the guess of the
         counts after it that is best on the scale of ``log1p`` (:func:`log_mean`).
     generator
-        Source of randomness.
+        Source of randomness. Of several, each is that of as many cells, one after the other: copies of some cells, say, which
+        are drawn together as each would be by itself.
     on_move
         Called with every move and the state after it, for those who want to watch.
     on_last
         Called before the last move is drawn with the counts that are there and the law of all that are still to come, as
-        vectors of the sites (:class:`Outcome`). Unless somebody watches, the last move is not made then.
+        vectors of the sites (:class:`Outcome`); once for each generator. Unless somebody watches, the last move is not made
+        then.
 
     Returns
     -------
@@ -91,7 +95,9 @@ def sample(
     if (times[:, 0] == times[:, 1]).any():
         raise ValueError(f"The walk has more steps than there are between the time points of {schedule}.")
     survival = schedule.survival(times)
-    sites, is_clean = _Sites(status), known == "clean"
+    generators = generator if isinstance(generator, Sequence) else [generator]
+    sites, is_clean = _Sites(status, len(generators)), known == "clean"
+    drawn = partial(_drawn, sites.parts, generators)
     # At t = 1 nothing is left; entries that are shown as they are stand in the state from the start.
     x = torch.zeros_like(x0) if sites.are_all or not is_clean else only_where(status == OBSERVED, x0)
     step = 0
@@ -99,12 +105,15 @@ def sample(
         p_t, p_s = survival[number]
         if move.s > move.t:
             # RePaint's resampling: back into the noise (Eq. 5).
-            x = sites.put(x, thin(sites.of(x), float(p_s / p_t), generator))
+            x = sites.put(x, drawn(thin, sites.of(x), float(p_s / p_t)))
         else:
             # What the network is shown, and what it expects to come.
             shown, shown_status = x, status
             if not is_clean:
-                shown, shown_status = show_observed(x, x0, status, float(p_t), known, generator)
+                cells = (values.chunk(len(generators)) for values in (x, x0, status))
+                show = partial(show_observed, p_t=float(p_t), known=known)
+                parts = [show(*some, generator=own) for *some, own in zip(*cells, generators, strict=True)]
+                shown, shown_status = (torch.cat(values) for values in zip(*parts, strict=True))
             t = torch.full((len(x),), float(times[number, 0]), dtype=x.dtype, device=x.device)
             prediction = denoise(shown, shown_status, t).map(sites.of)
             # Deaths and births of Prop. 3.2.
@@ -112,13 +121,14 @@ def sample(
             beta = sites.of_rates(birth_probability(p_t, p_s, sigma), x)
             n = sites.of(x)
             if sigma.any():
-                n = survivors(n, sites.of_rates(sigma, x), generator)
+                n = drawn(survivors, n, sites.of_rates(sigma, x))
             if on_last is not None and number == len(walk) - 1:
-                on_last(n, prediction)  # all that remains is born now: beta is 1
+                for own in sites.parts:
+                    on_last(_part(n, own), _part(prediction, own))  # all that remains is born now: beta is 1
                 if on_move is None:
                     return x
             if final == "sample" or number < len(walk) - 1:
-                filled = n + draw_births(prediction, beta, rounding, generator)
+                filled = n + drawn(partial(draw_births, rounding=rounding), prediction, beta)
             elif final == "mean":
                 filled = torch.addcmul(n, beta, checked_mean(prediction))
             else:
@@ -130,11 +140,35 @@ def sample(
     return x if is_clean else torch.where(status == OBSERVED, x0, x)
 
 
-class _Sites:
-    """The entries to fill in, as a flat vector. Where they are is looked up once, not in every step."""
+def _drawn(
+    parts: Sequence[slice], generators: Sequence[torch.Generator | None], draw: Callable[..., Tensor], *values: Any
+) -> Tensor:
+    """What is drawn at the sites given some values of theirs, which each generator does for its own part."""
+    if len(generators) == 1:
+        return draw(*values, generator=generators[0])
+    of_parts = zip(parts, generators, strict=True)
+    return torch.cat([draw(*(_part(value, own) for value in values), generator=source) for own, source in of_parts])
 
-    def __init__(self, status: Tensor):
+
+def _part(value: Any, own: slice) -> Any:
+    """Some of the sites: of a law, of a vector, or what holds for all."""
+    if isinstance(value, Prediction):
+        return value.map(lambda values: values[own])
+    return value[own] if isinstance(value, Tensor) and value.ndim else value
+
+
+class _Sites:
+    """The entries to fill in, as a flat vector. Where they are is looked up once, not in every step.
+
+    ``parts`` are those of as many cells each, one for each generator.
+    """
+
+    def __init__(self, status: Tensor, n_parts: int):
         index = positions_of(NOISED, status)
+        self.parts = [slice(None)]
+        if n_parts > 1:
+            edges = torch.arange(n_parts + 1, device=index.device) * (status.numel() // n_parts)
+            self.parts = [slice(*edge) for edge in pairwise(torch.searchsorted(index, edges).tolist())]
         self.are_all = len(index) == status.numel()
         self._index = None if self.are_all else index
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -51,6 +51,12 @@ SAMPLE_ARGUMENTS = frozenset(inspect.signature(sample).parameters)
 EXPECTATION_SEED = 0
 """Seed of these chains: an expectation has none of its own."""
 
+ENTRIES_TOGETHER = {"cpu": 2**18}
+"""Entries of cells up to which several chains are walked together, so that a device has enough to do, by its type."""
+
+MOST_TOGETHER = 2**24
+"""The same of other devices: some 2 GB of memory."""
+
 ChooseSites: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From rows, counts of the model's genes and which are missing, to which are to be filled in."""
 
@@ -58,6 +64,14 @@ Summary: TypeAlias = Callable[[Outcome], Tensor]
 """What is wanted of the law of entries over all chains, such as their mean; one number for each."""
 
 OnMove: TypeAlias = Callable[[Move, Tensor], None]
+
+
+class Chain(NamedTuple):
+    """A draw to be made: cells, the status of each of their entries, and random numbers of its own."""
+
+    cells: dict[str, Tensor]
+    status: Tensor
+    generator: torch.Generator
 
 
 class FilledBlock(NamedTuple):
@@ -98,7 +112,7 @@ def fill(
     is_done: Callable[[int], bool] = lambda number: False,
     transforms: Sequence[Transform] = (KEEP,),
 ) -> Iterator[FilledBlock]:
-    """Fill in the sites of each block of cells, fold by fold and draw by draw.
+    """Fill in the sites of each block of cells, fold by fold and draw by draw; small ones together.
 
     Each draw has random numbers of its own, from seed, block, draw and fold: the same ones in whatever order they are made.
     Blocks whose numbers are done are left out. With ``summaries``, the values are these, of the law of each entry over all
@@ -123,43 +137,51 @@ def fill(
         # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
         at_rest[:, absent] = NOISED
         values = x0.new_empty(len(summaries) or n_samples, np.count_nonzero(chosen))
-        for fold, members, places in _folds(chosen, n_folds, fold_of):
-            status = torch.full_like(x0, NOISED)
-            if places is not None:
-                status = at_rest.flatten().index_fill(0, places, NOISED).view(x0.shape)
-            rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
-            carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
-            draws = [
-                partial(draw_sites, module, some, status, settings, rows=block, on_move=on_move, only_mean=only_means)
-                for some in carried
-            ]
-            start = [partial(make_generator, device, seed, number, k, fold) for k in range(n_samples)]
+        folds = list(_folds(chosen, n_folds, fold_of))
+        # Draws take the transforms in turn; of expectations, the mean over all is taken.
+        n_each = 1 if settings.final == "sample" and not summaries else len(transforms)
+
+        def chains(number=number, cells=cells, at_rest=at_rest, folds=folds, n_each=n_each) -> Iterator[Chain]:
+            for fold, _, places in folds:
+                status = torch.full_like(at_rest, NOISED)
+                if places is not None:
+                    status = at_rest.flatten().index_fill(0, places, NOISED).view(at_rest.shape)
+                rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
+                carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
+                for k, j in itertools.product(range(n_samples), range(n_each)):
+                    some = carried[(k + j) % len(carried)]
+                    yield Chain(some, status, make_generator(device, seed, number, k, fold))
+
+        draw = partial(draw_sites, module, settings=settings, on_move=on_move, only_mean=only_means)
+        n_together = 1 if on_move is not None else ENTRIES_TOGETHER.get(device.type, MOST_TOGETHER) // x0.numel()
+        walked = _walk_together(draw, chains(), block, n_together, to_last=bool(summaries))
+        for _, members, places in folds:
+            of_fold = list(itertools.islice(walked, n_samples * n_each))
             if summaries:
-                law = Outcome.stack([_last_law(draw, generator()) for generator in start for draw in draws])
-                if places is not None and len(noised := positions_of(NOISED, status)) > len(places):
+                law = Outcome.stack([last for _, last in of_fold])
+                if places is not None and len(noised := positions_of(NOISED, of_fold[0][0].status)) > len(places):
                     law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                found = torch.cat(
-                    [
-                        _mean_of([_taken_at(draw(generator()), places) for draw in taken])
-                        for generator, taken in zip(start, _taken(draws, settings.final), strict=False)
-                    ]
-                )
+                draws = torch.stack([_taken_at(drawn, places) for _, drawn in of_fold])
+                found = draws if n_each == 1 else draws.unflatten(0, (n_samples, n_each)).mean(1)
             values = found if members is None else values.index_copy_(1, members, found)
         yield FilledBlock(number, counts, chosen, values.cpu().numpy())
 
 
-def _last_law(draw: Callable[..., Tensor], generator: torch.Generator) -> tuple[Tensor, Prediction]:
-    """Counts of the sites before the last draw of a chain, and the law of those to come."""
-    last: list[tuple[Tensor, Prediction]] = []
-    draw(generator, on_last=lambda n, births: last.append((n, births)))
-    return last[0]
-
-
-def _mean_of(draws: list[Tensor]) -> Tensor:
-    """The mean of some draws, as a row."""
-    return draws[0][None] if len(draws) == 1 else torch.stack(draws).mean(0, keepdim=True)
+def _walk_together(
+    draw: Callable[..., Tensor], chains: Iterator[Chain], rows: np.ndarray, n_together: int, to_last: bool
+) -> Iterator[tuple[Chain, Any]]:
+    """Each chain with the counts that it ends at, or with its :class:`Outcome` before the last draw; some at a time."""
+    while some := list(itertools.islice(chains, max(1, n_together))):
+        cells, status, generators = some[0].cells, some[0].status, [chain.generator for chain in some]
+        if len(some) > 1:
+            cells = {name: torch.cat([chain.cells[name] for chain in some]) for name in cells}
+            status = torch.cat([chain.status for chain in some])
+        last: list[tuple[Tensor, Prediction]] = []
+        on_last = (lambda n, births, last=last: last.append((n, births))) if to_last else None
+        drawn = draw(cells, status, generator=generators, rows=np.tile(rows, len(some)), on_last=on_last)
+        yield from zip(some, last if to_last else drawn.chunk(len(some)), strict=True)
 
 
 def _taken_at(draw: Tensor, places: Tensor | None) -> Tensor:
@@ -167,18 +189,12 @@ def _taken_at(draw: Tensor, places: Tensor | None) -> Tensor:
     return draw.flatten() if places is None else draw.flatten().index_select(0, places)
 
 
-def _taken(draws: list[partial[Tensor]], final: str) -> Iterator[list[partial[Tensor]]]:
-    """Which transforms each draw is made under: one after the other; of expectations, the mean over all is taken."""
-    for k in itertools.count():
-        yield [draws[k % len(draws)]] if final == "sample" else draws
-
-
 def draw_sites(
     module: CountsDiffModule,
     cells: dict[str, Tensor],
     status: Tensor,
     settings: ResolvedSettings,
-    generator: torch.Generator,
+    generator: torch.Generator | Sequence[torch.Generator],
     *,
     rows: np.ndarray | slice | None = None,
     on_move: OnMove | None = None,
@@ -187,6 +203,7 @@ def draw_sites(
 ) -> Tensor:
     """One draw of the noised entries of some cells; ``rows`` say which cells of the data these are.
 
+    With several generators, each draws its share of the cells (:func:`~sccountsdiff.diffusion.sample`).
     With ``only_mean``, no more than the mean is asked for of the last law.
     """
     # A setting of the reverse process is an argument of `sample` of the same name.
