@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from scipy.optimize import minimize_scalar
@@ -17,6 +18,9 @@ LARGEST_SHIFT = 2.0
 
 LARGEST_LEVEL = 0.1
 """Log means are changed by this much at most at each time: a network that is further off has not learnt."""
+
+CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 2**21, 8
+"""Entries at most that laws are calibrated on, and times that each cell is hidden from at most."""
 
 LEVELLED_CELLS = 512
 """Cells at a time of which predictions are added up."""
@@ -79,11 +83,13 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
 
 @torch.no_grad()
 def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
-    """Find how sure to be of a group of genes of which nothing is seen, from cells that the network was not trained on.
+    """Find how sure to be of counts, from cells that the network was not trained on.
 
-    Of each group, what is added to its log dispersions is that under which its counts in these cells are likeliest,
-    given all others.
+    What is added to log dispersions and to the log-odds of zeros is that under which the counts of these cells are likeliest;
+    of a group of genes of which nothing is seen, given all others.
     """
+    if module.denoiser.log_calibration is not None:
+        _calibrate_laws(module, x0, missing, categories, continuous)
     depth = module.denoiser.group_depth
     if depth is None:
         return
@@ -97,6 +103,42 @@ def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories:
 
         best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
         depth.log_dispersion[group] = best
+
+
+def _calibrate_laws(
+    module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor
+) -> None:
+    """Those of all genes, over what training shows and hides."""
+    head, found = module.denoiser.head, module.denoiser.log_calibration
+    assert found is not None
+    found.zero_()
+    some = slice(max(1, CALIBRATED_ENTRIES // x0.shape[1]))
+    cells = {"x0": x0[some], "missing": missing[some], "categories": categories[some], "continuous": continuous[some]}
+    generator = torch.Generator(x0.device).manual_seed(0)
+    looks = []
+    for _ in range(max(1, min(CALIBRATED_DRAWS, CALIBRATED_ENTRIES // cells["x0"].numel()))):
+        drawn = module.inference(**cells, generator=generator)
+        noised = drawn["noised"]
+        weight = indicators(noised.status)[1] * noised.weight[:, None]
+        looks.append((noised.y, weight, module.generative(**drawn)))
+    n_noised = sum(weight.count_nonzero() for _, weight, _ in looks).clamp_min(1)
+    shifts = torch.zeros_like(found, requires_grad=True)
+    optimizer = torch.optim.LBFGS([shifts], max_iter=15, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        dispersion, zero_odds = LARGEST_SHIFT * torch.tanh(shifts / LARGEST_SHIFT)
+        optimizer.zero_grad()
+        total = shifts.new_zeros(())
+        for y, weight, look in looks:
+            given = replace(look["given"], log_dispersion=dispersion, log_zero_odds=zero_odds)
+            total = total + head.total_loss(y, look["outputs"], given, weight)
+        (total / n_noised).backward()
+        return (total / n_noised).detach()
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    if bool(shifts.isfinite().all()):
+        found.copy_(LARGEST_SHIFT * torch.tanh(shifts.detach() / LARGEST_SHIFT))
 
 
 def _hidden_groups(

@@ -116,6 +116,7 @@ class CountsDenoiser(nn.Module):
     gene_max: Tensor
     gene_directions: Tensor | None
     log_levels: Tensor
+    log_calibration: Tensor | None
 
     def __init__(
         self,
@@ -139,6 +140,8 @@ class CountsDenoiser(nn.Module):
         # What is added to log means at each of the times, once the network is trained: a likelihood with heavy tails is at its
         # best a little below the mean.
         self.register_buffer("log_levels", torch.zeros(N_LEVELS))
+        # The same of log dispersions and of the log-odds of zeros.
+        self.register_buffer("log_calibration", torch.zeros(2) if self.head.is_calibrated else None)
         self.factors = Factors(len(self.gene_means), n_factors) if n_factors else None
         # A vector of length 1 for each gene, alike for genes with like loadings and like means; none without factors.
         directions = self.gene_means.new_empty(len(self.gene_means), n_factors + 1) if n_factors else None
@@ -223,8 +226,12 @@ class CountsDenoiser(nn.Module):
         with full_precision:
             log_mean = self.gene_means.log() + (offset + self._level(t))
             given = HeadInput(log_mean, xt, p * noised, log_lost, self.gene_max)
+            if self.log_calibration is not None:
+                dispersion, zero_odds = self.log_calibration
+                given = replace(given, log_dispersion=dispersion, log_zero_odds=zero_odds)
             if self.group_depth is not None:
                 level, dispersion = self.group_depth.corrections(observed)
+                dispersion = given.log_dispersion + dispersion
                 given = replace(given, log_mean=given.log_mean + level, log_dispersion=dispersion)
         tokens = self.conditioning(t, depth, context.covariates, null, factors)
         only_first = only_mean and self.head.mean_is_first(given)
@@ -242,6 +249,8 @@ class CountsDenoiser(nn.Module):
     def forget_corrections(self) -> None:
         """Those of an earlier training: a network is trained without them."""
         self.log_levels.zero_()
+        if self.log_calibration is not None:
+            self.log_calibration.zero_()
         if self.group_depth is not None:
             self.group_depth.forget_corrections()
 

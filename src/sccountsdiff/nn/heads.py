@@ -46,7 +46,9 @@ class HeadInput:
     largest
         Largest count of each gene in training, ``(genes,)``; infinite if unknown.
     log_dispersion
-        What is added to log dispersions, ``(cells, genes)``.
+        What is added to log dispersions, ``(cells, genes)`` or a number.
+    log_zero_odds
+        What is added to the log-odds of a zero, by heads that have some of their own; a number.
 
     Examples
     --------
@@ -66,6 +68,7 @@ class HeadInput:
     log_lost: Tensor
     largest: Tensor | float = math.inf
     log_dispersion: Tensor | float = 0.0
+    log_zero_odds: Tensor | float = 0.0
 
     @property
     def is_without_noised(self) -> bool:
@@ -90,6 +93,9 @@ class Head(ABC):
         Whether counts are scaled by the depth of the cell before the network sees them.
     thins_cells
         Whether to train on cells that were thinned as a whole too: they must follow the same law, at a lower depth.
+    is_calibrated
+        Whether what is added to log dispersions and to the log-odds of zeros is measured on validation cells once the network is
+        trained: laws of which much is said are learnt by heart, and too sharp for other cells.
 
     Examples
     --------
@@ -110,6 +116,7 @@ class Head(ABC):
     rounding: ClassVar[str] = "random"
     scales_by_depth: ClassVar[bool] = True
     thins_cells: ClassVar[bool] = True
+    is_calibrated: ClassVar[bool] = False
 
     @abstractmethod
     def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:

@@ -29,6 +29,7 @@ class TruncatedNegativeBinomial(Head):
     n_outputs = 3
     rounding = "hurdle"
     thins_cells = False  # which makes zeros
+    is_calibrated = True
 
     def predict(self, outputs: Tensor, given: HeadInput) -> HurdlePrediction:
         """The negative binomial's posterior, with other odds of a zero where no count is seen."""
@@ -57,6 +58,7 @@ class TruncatedGammaMixture(GammaMixture):
 
     rounding = "hurdle"
     thins_cells = False
+    is_calibrated = True
 
     def __init__(self, n_components: int = 3):
         super().__init__(n_components)
@@ -68,4 +70,4 @@ class TruncatedGammaMixture(GammaMixture):
 
 
 def _with_zero_odds(law: Prediction, log_zero_odds: Tensor, given: HeadInput) -> HurdlePrediction:
-    return HurdlePrediction.of(law, log_zero_odds.masked_fill(given.xt > 0, 0.0))
+    return HurdlePrediction.of(law, (log_zero_odds + given.log_zero_odds).masked_fill(given.xt > 0, 0.0))
