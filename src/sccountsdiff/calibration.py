@@ -9,9 +9,11 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, indicators
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, NoisedCounts, indicators
+from sccountsdiff.diffusion.host import positions
 from sccountsdiff.diffusion.noising import hide
 from sccountsdiff.module import CountsDiffModule
+from sccountsdiff.nn import HeadInput
 
 LARGEST_SHIFT = 2.0
 """Log dispersions of groups of genes are changed by this much at most."""
@@ -118,10 +120,8 @@ def _calibrate_laws(
     looks = []
     for _ in range(max(1, min(CALIBRATED_DRAWS, CALIBRATED_ENTRIES // cells["x0"].numel()))):
         drawn = module.inference(**cells, generator=generator)
-        noised = drawn["noised"]
-        weight = indicators(noised.status)[1] * noised.weight[:, None]
-        looks.append((noised.y, weight, module.generative(**drawn)))
-    n_noised = sum(weight.count_nonzero() for _, weight, _ in looks).clamp_min(1)
+        looks.append(_noised_entries(drawn["noised"], **module.generative(**drawn)))
+    n_noised = max(1, sum(weight.numel() for *_, weight in looks))
     shifts = torch.zeros_like(found, requires_grad=True)
     optimizer = torch.optim.LBFGS([shifts], max_iter=15, line_search_fn="strong_wolfe")
 
@@ -129,9 +129,9 @@ def _calibrate_laws(
         dispersion, zero_odds = LARGEST_SHIFT * torch.tanh(shifts / LARGEST_SHIFT)
         optimizer.zero_grad()
         total = shifts.new_zeros(())
-        for y, weight, look in looks:
-            given = replace(look["given"], log_dispersion=dispersion, log_zero_odds=zero_odds)
-            total = total + head.total_loss(y, look["outputs"], given, weight)
+        for y, outputs, given, weight in looks:
+            given = replace(given, log_dispersion=dispersion, log_zero_odds=zero_odds)
+            total = total + head.total_loss(y, outputs, given, weight)
         (total / n_noised).backward()
         return (total / n_noised).detach()
 
@@ -139,6 +139,21 @@ def _calibrate_laws(
         optimizer.step(loss)
     if bool(shifts.isfinite().all()):
         found.copy_(LARGEST_SHIFT * torch.tanh(shifts.detach() / LARGEST_SHIFT))
+
+
+def _noised_entries(
+    noised: NoisedCounts, outputs: Tensor, given: HeadInput
+) -> tuple[Tensor, Tensor, HeadInput, Tensor]:
+    """What a head is trained on, of the noised entries alone, as those of one cell: most may be missing."""
+    at = positions(noised.status == NOISED)
+
+    def chosen(values: Tensor) -> Tensor:
+        return values.expand_as(noised.y).reshape(-1).index_select(0, at)[None]
+
+    largest = torch.as_tensor(given.largest, device=at.device)
+    known = HeadInput(*map(chosen, (given.log_mean, given.xt, given.p, given.log_lost, largest)))
+    some = torch.stack([chosen(output) for output in outputs])
+    return chosen(noised.y), some, known, chosen(noised.weight[:, None])
 
 
 def _hidden_groups(
