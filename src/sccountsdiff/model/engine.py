@@ -156,14 +156,15 @@ def fill(
         n_together = 1 if on_move is not None else ENTRIES_TOGETHER.get(device.type, MOST_TOGETHER) // x0.numel()
         walked = _walk_together(draw, chains(), block, n_together, to_last=bool(summaries))
         for _, members, places in folds:
-            of_fold = list(itertools.islice(walked, n_samples * n_each))
+            of_fold = itertools.islice(walked, n_samples * n_each)
             if summaries:
-                law = Outcome.stack([last for _, last in of_fold])
-                if places is not None and len(noised := positions_of(NOISED, of_fold[0][0].status)) > len(places):
+                (chain, *_), lasts = zip(*of_fold, strict=True)
+                law = Outcome.stack(lasts)
+                if places is not None and len(noised := positions_of(NOISED, chain.status)) > len(places):
                     law = law.of(torch.searchsorted(noised, places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                draws = torch.stack([_taken_at(drawn, places) for _, drawn in of_fold])
+                draws = torch.stack([_taken_at(drawn, places) for _, drawn in of_fold])  # no more of each is kept
                 found = draws if n_each == 1 else draws.unflatten(0, (n_samples, n_each)).mean(1)
             values = found if members is None else values.index_copy_(1, members, found)
         yield FilledBlock(number, counts, chosen, values.cpu().numpy())
@@ -172,7 +173,7 @@ def fill(
 def _walk_together(
     draw: Callable[..., Tensor], chains: Iterator[Chain], rows: np.ndarray, n_together: int, to_last: bool
 ) -> Iterator[tuple[Chain, Any]]:
-    """Each chain with the counts that it ends at, or with its :class:`Outcome` before the last draw; some at a time."""
+    """Each chain with the counts that it ends at, or with those before its last draw and the law of the rest; some at a time."""
     while some := list(itertools.islice(chains, max(1, n_together))):
         cells, status, generators = some[0].cells, some[0].status, [chain.generator for chain in some]
         if len(some) > 1:
