@@ -68,6 +68,13 @@ def remdm_has_larger_crps_by_the_paper() -> bool:
 
 
 @claim
+def paper_laws_are_calibrated() -> bool:
+    """Under the paper's protocol: distance of the PIT of draws from uniform, on each of five data sets."""
+    table = _papers_protocol("pit_ks")
+    return len(table) == 5 and bool((table["value"] < 0.015).all())
+
+
+@claim
 def remdm_has_larger_errors() -> bool:
     """Of single entries, and in CRPS, with all entries."""
     table = _six_data_sets().query("rival == 'remdm' and protocol == 'all'")
