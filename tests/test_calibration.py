@@ -169,7 +169,7 @@ class TestLaws:
         return {"x0": x0, "missing": x0 < 0, "categories": nothing.long(), "continuous": nothing}, means
 
     @pytest.mark.parametrize("theta", [1.0, 4.0])
-    @pytest.mark.parametrize("log_zero_odds", [-1.5, 1.0])
+    @pytest.mark.parametrize("log_zero_odds", [-1.5, 0.0])
     def test_finds_dispersion_and_odds_of_zeros(self, theta, log_zero_odds, monkeypatch):
         cells, means = self.cells(theta, log_zero_odds)
         monkeypatch.setattr(TruncatedNegativeBinomial, "scales_by_depth", False)  # cells differ in nothing
@@ -177,7 +177,7 @@ class TestLaws:
         module.denoiser.gene_means.copy_(torch.from_numpy(means))
         calibrate(module, **cells)
         dispersion, odds = module.denoiser.log_calibration.tolist()
-        # The law starts from a log dispersion of 1. Of 18,000 entries, standard errors are some hundredths.
+        # The law starts from a log dispersion of 1. Numbers that are tried are .3 from each other, and .75.
         assert abs(dispersion - (np.log(theta) - 1)) < 0.15
         assert abs(odds - log_zero_odds) < 0.15
 

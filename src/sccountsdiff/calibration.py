@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, NoisedCounts, indicators
+from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, NoisedCounts, Prediction, indicators
 from sccountsdiff.diffusion.host import positions
 from sccountsdiff.diffusion.noising import hide
 from sccountsdiff.module import CountsDiffModule
@@ -21,8 +22,11 @@ LARGEST_SHIFT = 2.0
 LARGEST_LEVEL = 0.1
 """Log means are changed by this much at most at each time: a network that is further off has not learnt."""
 
-CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 2**21, 8
-"""Entries at most that laws are calibrated on, and times that each cell is hidden from at most."""
+CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 15_000, 2
+"""Noised entries at most that laws are calibrated on at a time, and times that half of all are hidden."""
+
+DISPERSIONS, ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), (0.0, -0.75, -1.5)
+"""What may be added to log dispersions and to the log-odds of zeros, where laws are calibrated."""
 
 LEVELLED_CELLS = 512
 """Cells at a time of which predictions are added up."""
@@ -87,8 +91,8 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
 def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
     """Find how sure to be of counts, from cells that the network was not trained on.
 
-    What is added to log dispersions and to the log-odds of zeros is that under which the counts of these cells are likeliest;
-    of a group of genes of which nothing is seen, given all others.
+    What is added to log dispersions and to the log-odds of zeros is that under which these cells are as well calibrated as may
+    be; for a group of genes of which nothing is seen, that under which its counts are likeliest given all others.
     """
     if module.denoiser.log_calibration is not None:
         _calibrate_laws(module, x0, missing, categories, continuous)
@@ -110,50 +114,56 @@ def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories:
 def _calibrate_laws(
     module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor
 ) -> None:
-    """Those of all genes, over what training shows and hides."""
+    """Those of all genes, with half of the entries observed, then with the other half; by the PIT, which should be uniform.
+
+    Not by the likelihood, which would make all laws wide for the sake of a few counts that are far out.
+    """
     head, found = module.denoiser.head, module.denoiser.log_calibration
     assert found is not None
     found.zero_()
-    some = slice(max(1, CALIBRATED_ENTRIES // x0.shape[1]))
-    cells = {"x0": x0[some], "missing": missing[some], "categories": categories[some], "continuous": continuous[some]}
+    some = slice(LEVELLED_CELLS)
+    x0, missing, categories, continuous = x0[some], missing[some], categories[some], continuous[some]
     generator = torch.Generator(x0.device).manual_seed(0)
+    t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
     looks = []
-    for _ in range(max(1, min(CALIBRATED_DRAWS, CALIBRATED_ENTRIES // cells["x0"].numel()))):
-        drawn = module.inference(**cells, generator=generator)
-        looks.append(_noised_entries(drawn["noised"], **module.generative(**drawn)))
-    n_noised = max(1, sum(weight.numel() for *_, weight in looks))
-    shifts = torch.zeros_like(found, requires_grad=True)
-    optimizer = torch.optim.LBFGS([shifts], max_iter=15, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        dispersion, zero_odds = LARGEST_SHIFT * torch.tanh(shifts / LARGEST_SHIFT)
-        optimizer.zero_grad()
-        total = shifts.new_zeros(())
-        for y, outputs, given, weight in looks:
-            given = replace(given, log_dispersion=dispersion, log_zero_odds=zero_odds)
-            total = total + head.total_loss(y, outputs, given, weight)
-        (total / n_noised).backward()
-        return (total / n_noised).detach()
-
-    with torch.enable_grad():
-        optimizer.step(loss)
-    if bool(shifts.isfinite().all()):
-        found.copy_(LARGEST_SHIFT * torch.tanh(shifts.detach() / LARGEST_SHIFT))
+    for _ in range(CALIBRATED_DRAWS):
+        half = torch.rand(x0.shape, generator=generator, device=x0.device) < 0.5
+        for observed in (half, ~half) if module.observed_training else (torch.zeros_like(half),):
+            y, status = hide(x0, torch.zeros_like(x0[:, :1]), observed, missing, generator)
+            look = module.generative(NoisedCounts(x0 - y, status, t, t, y, kept=t), null, categories, continuous)
+            looks.append(_some_noised(y, status, **look, generator=generator))
+    best = torch.inf
+    for dispersion, zero_odds in itertools.product(DISPERSIONS, ZERO_ODDS):
+        shifts = {"log_dispersion": dispersion, "log_zero_odds": zero_odds}
+        laws = ((y, head.law(outputs, replace(given, **shifts)), u) for y, outputs, given, u in looks)
+        pit = torch.cat([_pit(*law) for law in laws]).sort().values
+        uniform = (torch.arange(len(pit), dtype=pit.dtype, device=pit.device) + 0.5) / len(pit)
+        distance = float((pit - uniform).square().sum())
+        if distance < best:
+            best, (found[0], found[1]) = distance, (dispersion, zero_odds)
 
 
-def _noised_entries(
-    noised: NoisedCounts, outputs: Tensor, given: HeadInput
+def _some_noised(
+    y: Tensor, status: Tensor, outputs: Tensor, given: HeadInput, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, HeadInput, Tensor]:
-    """What a head is trained on, of the noised entries alone, as those of one cell: most may be missing."""
-    at = positions(noised.status == NOISED)
+    """Counts of some noised entries, what a head is given of them, as those of one cell, and a random number for each."""
+    at = positions(status == NOISED)
+    at = at[torch.randperm(len(at), generator=generator, device=at.device)[:CALIBRATED_ENTRIES]]
 
     def chosen(values: Tensor) -> Tensor:
-        return values.expand_as(noised.y).reshape(-1).index_select(0, at)[None]
+        return values.expand_as(y).reshape(-1).index_select(0, at)[None]
 
     largest = torch.as_tensor(given.largest, device=at.device)
     known = HeadInput(*map(chosen, (given.log_mean, given.xt, given.p, given.log_lost, largest)))
     some = torch.stack([chosen(output) for output in outputs])
-    return chosen(noised.y), some, known, chosen(noised.weight[:, None])
+    return chosen(y), some, known, torch.rand(len(at), generator=generator, device=at.device)[None]
+
+
+def _pit(y: Tensor, law: Prediction, u: Tensor) -> Tensor:
+    """Probability of fewer counts than there are, and of a random share of as many."""
+    above = law.above(y)
+    at_least = torch.where(y > 0, law.above((y - 1).clamp_min(0)), 1.0)
+    return (1 - at_least + u * (at_least - above)).flatten()
 
 
 def _hidden_groups(
