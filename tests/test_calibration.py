@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.calibration import LARGEST_LEVEL, LARGEST_SHIFT, calibrate, level
+from sccountsdiff.calibration import CALIBRATED_CELLS, LARGEST_LEVEL, calibrate, level
 from sccountsdiff.diffusion import NOISED, OBSERVED
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import TruncatedNegativeBinomial
@@ -209,8 +209,11 @@ class TestLaws:
         module.denoiser.forget_corrections()
         assert module.denoiser.log_calibration.tolist() == [0, 0]
 
-    def test_no_number_is_beyond_what_is_allowed(self):
-        cells, _ = self.cells(50.0, -9.0, n=200)
+    def test_cells_are_taken_from_everywhere(self):
+        """Cells of one batch stand together: the first of them alone would say something else."""
+        cells, _ = self.cells(1.0, -1.5, n=CALIBRATED_CELLS)
+        more = {key: torch.cat([torch.zeros_like(value), value]) for key, value in cells.items()}
+        more["missing"][:CALIBRATED_CELLS] = True  # nothing is known of the first half
         module = make(head="truncated_nb")
-        calibrate(module, **cells)
-        assert module.denoiser.log_calibration.abs().max() <= LARGEST_SHIFT
+        calibrate(module, **more)
+        assert module.denoiser.log_calibration[1] < 0

@@ -22,8 +22,8 @@ LARGEST_SHIFT = 2.0
 LARGEST_LEVEL = 0.1
 """Log means are changed by this much at most at each time: a network that is further off has not learnt."""
 
-CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 15_000, 2
-"""Noised entries at most that laws are calibrated on at a time, and times that half of all are hidden."""
+CALIBRATED_CELLS, CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 512, 15_000, 2
+"""Cells that laws are calibrated on at most, entries of theirs at a time, and times that half of all are hidden."""
 
 DISPERSIONS, ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), (0.0, -0.75, -1.5)
 """What may be added to log dispersions and to the log-odds of zeros, where laws are calibrated."""
@@ -69,9 +69,8 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
         for number in range(1, len(levels)):
             t = torch.full_like(counts[:, 0], number / (len(levels) - 1))
             p = module.schedule.survival(t)[:, None].to(counts.dtype)
-            half = torch.rand(counts.shape, generator=generator, device=x0.device) < 0.5
             of_cells, means = torch.zeros(2, len(counts), dtype=torch.float64, device=x0.device)
-            for observed in (half, ~half) if module.observed_training else (torch.zeros_like(half),):
+            for observed in _halves(module, counts, generator):
                 y, status = hide(counts, p, observed, missing[some], generator)
                 mean = denoise(counts - y, status, t, null).mean * indicators(status)[1]
                 of_cells += y.sum(1, dtype=torch.float64)
@@ -121,14 +120,15 @@ def _calibrate_laws(
     head, found = module.denoiser.head, module.denoiser.log_calibration
     assert found is not None
     found.zero_()
-    some = slice(LEVELLED_CELLS)
+    # Spread over all: cells of one batch may stand together.
+    n_cells = min(len(x0), CALIBRATED_CELLS)
+    some = torch.arange(n_cells, device=x0.device) * len(x0) // max(n_cells, 1)
     x0, missing, categories, continuous = x0[some], missing[some], categories[some], continuous[some]
     generator = torch.Generator(x0.device).manual_seed(0)
     t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
     looks = []
     for _ in range(CALIBRATED_DRAWS):
-        half = torch.rand(x0.shape, generator=generator, device=x0.device) < 0.5
-        for observed in (half, ~half) if module.observed_training else (torch.zeros_like(half),):
+        for observed in _halves(module, x0, generator):
             y, status = hide(x0, torch.zeros_like(x0[:, :1]), observed, missing, generator)
             look = module.generative(NoisedCounts(x0 - y, status, t, t, y, kept=t), null, categories, continuous)
             looks.append(_some_noised(y, status, **look, generator=generator))
@@ -140,7 +140,14 @@ def _calibrate_laws(
         uniform = (torch.arange(len(pit), dtype=pit.dtype, device=pit.device) + 0.5) / len(pit)
         distance = float((pit - uniform).square().sum())
         if distance < best:
-            best, (found[0], found[1]) = distance, (dispersion, zero_odds)
+            best = distance
+            found.copy_(torch.tensor([dispersion, zero_odds]))
+
+
+def _halves(module: CountsDiffModule, x0: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Which entries are shown as observed: half of them, then the other half; nothing, if the network never saw any."""
+    half = torch.rand(x0.shape, generator=generator, device=x0.device) < 0.5
+    return (half, ~half) if module.observed_training else (torch.zeros_like(half),)
 
 
 def _some_noised(

@@ -158,7 +158,7 @@ class CountsDiffTrainingPlan(WatchedTraining):
         self.watch = LossWatch(self.lr)
 
     def on_fit_start(self) -> None:
-        """Give each of several processes times and noise of its own: they start from the same seed."""
+        """Compile what is to be, and give each of several processes times and noise of its own: they start from the same seed."""
         if self.compile_kwargs is not None:
             # Not before: processes that are spawned are sent the plan.
             self._compiled = torch.compile(self._loss, **self.compile_kwargs)
