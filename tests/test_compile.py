@@ -63,3 +63,10 @@ def test_a_model_is_trained_by_one_graph(adata):
     assert any(not torch.equal(weights, before[name]) for name, weights in model.module.named_parameters())
     assert model.history["train_loss"].notna().all(axis=None)
     assert model.get_normalized_expression(return_numpy=True).shape == adata.shape
+
+
+def test_arguments_of_what_is_not_compiled_are_refused_before_training(adata):
+    model, _ = _prepared(adata)
+    with pytest.raises(ValueError, match="without compile=True"):
+        model.train(max_epochs=1, plan_kwargs={"compile_kwargs": {"fullgraph": True}})
+    assert not model.is_trained

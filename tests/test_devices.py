@@ -17,7 +17,8 @@ from sccountsdiff.model.engine import draw_sites, make_generator
 from sccountsdiff.model.settings import SamplingSettings
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import HEADS
-from sccountsdiff.training import LOOK_EVERY, BestAverage, CountsDiffTrainingPlan
+from sccountsdiff.training import BestAverage, CountsDiffTrainingPlan
+from sccountsdiff.training.divergence import LOOK_EVERY
 
 N_CELLS, N_GENES = 16, 12
 WAITS = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique", "_unique2"}

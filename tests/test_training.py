@@ -13,9 +13,17 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from sccountsdiff import CountsDiffImputer, training
+from sccountsdiff import CountsDiffImputer
 from sccountsdiff.seeding import global_seed
-from sccountsdiff.training import CountsDiffTrainingPlan, LossWatch, TrainingDiverged, default_lr, default_max_epochs
+from sccountsdiff.training import (
+    CountsDiffTrainingPlan,
+    LossWatch,
+    TrainingDiverged,
+    default_lr,
+    default_max_epochs,
+    divergence,
+    schedule,
+)
 
 
 def validation_losses(model):
@@ -83,7 +91,7 @@ class TestValidation:
         model = train(adata, 1, plan_kwargs={"lr": 0.0, "validation_seed": 3}, train_size=0.5, batch_size=32)
         model.module.denoiser.forget_corrections()  # which are made once it is trained
         cells = model.validation_indices
-        n_repeats = min(8, math.ceil(training.VALIDATION_DRAWS / len(cells)))
+        n_repeats = min(8, math.ceil(schedule.VALIDATION_DRAWS / len(cells)))
         losses, n_obs = [], []
         for number, start in enumerate(range(0, len(cells), 32)):
             x = torch.from_numpy(adata.X[cells[start : start + 32]].toarray())
@@ -237,13 +245,13 @@ class TestInterruption:
         assert model.is_trained and all(p.isfinite().all() for p in model.module.parameters())
 
     def test_precision_and_clipping_are_named(self):
-        cause = lambda **trainer: training._likely_cause(1e-3, SimpleNamespace(**trainer))
+        cause = lambda **trainer: divergence.likely_cause(1e-3, SimpleNamespace(**trainer))
         assert "16-mixed" in cause(precision="16-mixed", gradient_clip_val=1.0)
         assert "not clipped" in cause(precision="32-true", gradient_clip_val=None)
         assert "may help" in cause(precision="32-true", gradient_clip_val=1.0)
 
     def test_losses_of_a_device_are_looked_at_together(self, monkeypatch):
-        monkeypatch.setattr(training, "host_sees", lambda values: False)
+        monkeypatch.setattr(divergence, "host_sees", lambda values: False)
         watch, plan = LossWatch(every=4), SimpleNamespace(current_epoch=1)
         plan.trainer = SimpleNamespace(precision="32-true", gradient_clip_val=1.0)
         losses = [1.0, 2.0, 1.0, 3.0, 2.0, math.nan, math.nan]
@@ -256,7 +264,7 @@ class TestInterruption:
     @pytest.mark.parametrize("train_size", [0.8, 1.0])
     def test_weights_of_a_device_are_looked_at_before_they_are_kept(self, simulate, monkeypatch, train_size):
         """Averages of the epoch in which the loss was lost would be kept, if nobody had looked by its end."""
-        monkeypatch.setattr(training, "host_sees", lambda values: False)
+        monkeypatch.setattr(divergence, "host_sees", lambda values: False)
         look_at = LossWatch.__call__
 
         def lie(watch, loss, plan):  # the weights stay whole: what is wrong has to be seen in the losses

@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 import torch
 
-from sccountsdiff import training
 from sccountsdiff.benchmark.images import ImageDiffusion, train
 from sccountsdiff.benchmark.images.training import Saver, StepBatches, local_devices, own_device, read_history
-from sccountsdiff.training import TrainingDiverged
+from sccountsdiff.training import TrainingDiverged, divergence
 
 
 def assert_same_weights(one, other):
@@ -145,7 +144,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_last_checkpoint(
 
 def test_losses_of_a_device_are_looked_at_before_a_checkpoint(tiny_config, digits, tmp_path, monkeypatch):
     """There they are not looked at in every step: the loss of the step before the checkpoint must not slip through."""
-    monkeypatch.setattr(training, "host_sees", lambda values: False)
+    monkeypatch.setattr(divergence, "host_sees", lambda values: False)
     whole = ImageDiffusion.loss
 
     def loss(self, *args):
