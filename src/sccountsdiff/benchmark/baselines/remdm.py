@@ -106,7 +106,9 @@ class ReMDMNetwork(Network):
         """Log-probabilities (entries, classes) at the entries of a boolean matrix (cells, genes)."""
         gene = entries.nonzero()[:, 1]
         bias = self.bias[gene] if len(self.bias) > 1 else self.bias
-        return (numbers[entries] @ self.class_vectors.T + bias).log_softmax(dim=1)
+        # Laid out anew, as the gradient of a transposed view is a product eight times as slow.
+        class_vectors = self.class_vectors.T.contiguous()
+        return torch.addmm(bias, numbers[entries], class_vectors).log_softmax(dim=1)
 
     def loss(self, batch: Batch) -> Tensor:
         """MDLM's bound on the negative log-likelihood, in nats per observed entry."""
