@@ -97,6 +97,8 @@ def test_what_is_refused(cells, tmp_path):
         (KeyError, "label: 'kind'", lambda: load_dataset(path, label="kind")),
         (KeyError, "batch: 'run' is not a column of obs", lambda: load_dataset(path, batch="run")),
         (ValueError, "batch: 1 cells", lambda: load_dataset(path, batch="donor")),
+        (ValueError, "testable: 1 cells", lambda: load_dataset(path, testable="donor")),
+        (TypeError, "testable: 'type' of .* must be true or false", lambda: load_dataset(path, testable="type")),
         (KeyError, "modality: 'kind' is not a column of var", lambda: load_dataset(path, modality="kind")),
         (KeyError, "covariates: 'age'", lambda: load_dataset(path, covariates=["age"])),
         (ValueError, "1 cells of data set 'mine' have no 'donor'", lambda: load_dataset(path, covariates=["donor"])),

@@ -4,7 +4,7 @@ import pytest
 from anndata import AnnData
 from scipy import sparse
 
-from sccountsdiff.benchmark.preprocessing import encode_labels, filter_genes, split_cells, top_genes
+from sccountsdiff.benchmark.preprocessing import encode_labels, filter_genes, split_cells, split_test, top_genes
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,23 @@ def test_split_arguments(cells):
     for given in (cells, 300):
         with pytest.raises(KeyError, match="stratify"):
             split_cells(given, stratify="donor")
+
+
+def test_test_cells_are_those_that_may_be(cells):
+    """As many as without a choice; if all may be, the same as those of a plain split."""
+    cells.obs["new"] = np.arange(cells.n_obs) >= 200
+    train, test = split_test(cells, 0.2, seed=3, testable="new")
+    assert len(test) == 60 and test.min() >= 200
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(300))
+    assert not np.array_equal(test, split_test(cells, 0.2, seed=4, testable="new")[1])
+    cells.obs["any"] = True
+    for parts in (split_test(cells, 0.2, seed=3), split_test(cells, 0.2, seed=3, testable="any")):
+        for part, same in zip(parts, split_cells(cells, (0.8, 0.2), seed=3), strict=True):
+            np.testing.assert_array_equal(part, same)
+    for column in (False, np.arange(cells.n_obs) < 50):
+        cells.obs["few"] = column
+        with pytest.raises(ValueError, match="20% are to be test cells, but only (0|50) are 'few'"):
+            split_test(cells, 0.2, testable="few")
 
 
 def test_codes_are_shared_by_all_parts(cells):

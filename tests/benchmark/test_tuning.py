@@ -70,6 +70,21 @@ def test_no_test_cell_is_seen(toy_data, seed):
     assert len(seen) == training_cells(toy_data, np.atleast_1d(seed).tolist(), 0.25).adata.n_obs
 
 
+def test_cells_that_are_never_test_cells_may_choose(toy_data, tmp_path):
+    """Settings are chosen on cells that a comparison of the same data set never tests with."""
+    old = training_cells(toy_data, [0, 1], 0.25).adata.obs_names
+    cells = toy_data.adata.copy()
+    cells.obs["new"] = ~cells.obs_names.isin(old)
+    tested = dataclasses.replace(toy_data, adata=cells, testable="new")
+    chosen_with = training_cells(tested, [7, 8, 9], 0.25)
+    assert set(old) <= set(chosen_with.adata.obs_names) and chosen_with.testable is None
+    # The same cells and seed, but another split: results are not mixed up.
+    options = {"metrics": ["rmse"], "n_bootstrap": 0, "output": tmp_path, "test_share": 0.25, **SILENT}
+    found = [bm.run(data, "mcar", Times(), [7], **options)["value"][0] for data in (toy_data, tested)]
+    asked = [set(cells) for kind, *cells in Times.seen if kind == "impute"]
+    assert len(asked) == 2 and asked[0] & set(old) and not asked[1] & set(old) and found[0] != found[1]
+
+
 def test_it_is_found_again_and_written_down(toy_data, tmp_path):
     for _ in range(2):
         chosen = tune(toy_data, Times(), grids=GRID, output=tmp_path, **SILENT)

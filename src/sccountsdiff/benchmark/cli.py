@@ -122,6 +122,7 @@ def _add_cells(parser: argparse.ArgumentParser) -> None:
         "--modality",
         help="column of var with the modality of each gene (default if the file has modalities: feature_types)",
     )
+    add("--testable", help="column of obs, true for the cells that may be test cells (default: any may be)")
     add("--n-genes", "--genes", metavar="N", type=whole(1), help="most variable genes to keep (default: all)")
     add("--gene-ranking", choices=RANKINGS, default="cv", help="how variable a gene is (default: cv)")
     add("--min-cells", type=whole(0), metavar="N", default=10, help="leave out rarer genes (default: 10)")
@@ -193,7 +194,7 @@ def _dataset(arguments: argparse.Namespace) -> Dataset:
     from sccountsdiff.benchmark.datasets import load_dataset
 
     columns = {"covariates": arguments.covariate, "label": arguments.label}
-    columns |= {"batch": arguments.batch, "modality": arguments.modality}
+    columns |= {"batch": arguments.batch, "modality": arguments.modality, "testable": arguments.testable}
     return load_dataset(arguments.dataset, **columns, layer=arguments.layer)
 
 

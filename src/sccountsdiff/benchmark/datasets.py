@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import anndata
 from anndata import AnnData
+from pandas.api.types import is_bool_dtype
 from scipy import sparse
 
 from sccountsdiff import datasets as bundled
@@ -40,6 +41,9 @@ class Dataset:
         it is a covariate too.
     modality
         Column of ``var`` with the modality of each gene, for missingness of whole modalities.
+    testable
+        Column of ``obs``, true for the cells that may be test cells: those of a donor, or those that no setting was chosen
+        with. The others are always training cells. Default: any cell may be.
 
     Examples
     --------
@@ -56,10 +60,12 @@ class Dataset:
     label: str | None = None
     batch: str | None = None
     modality: str | None = None
+    testable: str | None = None
 
     def __post_init__(self) -> None:
         obs, place = self.adata.obs, f"data set {self.name!r}"
-        columns = [("covariates", key) for key in self.covariates] + [("label", self.label), ("batch", self.batch)]
+        columns = [("covariates", key) for key in self.covariates]
+        columns += [(argument, getattr(self, argument)) for argument in ("label", "batch", "testable")]
         of_obs = [("obs", "cells", obs, argument, key) for argument, key in columns]
         for name, what, table, argument, key in [*of_obs, ("var", "genes", self.adata.var, "modality", self.modality)]:
             if key is None:
@@ -70,6 +76,10 @@ class Dataset:
                 )
             if n_missing := table[key].isna().sum():
                 raise ValueError(f"{argument}: {n_missing} {what} of {place} have no {key!r}; name or drop them.")
+        if self.testable is not None and not is_bool_dtype(obs[self.testable]):
+            raise TypeError(
+                f"testable: {self.testable!r} of {place} must be true or false, found {obs[self.testable].dtype}."
+            )
         _require_counts(self.adata.X, f"X of {place}", "put the counts there, as in adata.X = adata.layers[...]")
 
 
@@ -119,6 +129,7 @@ def load_dataset(
     label: str | None = None,
     batch: str | None = None,
     modality: str | None = None,
+    testable: str | None = None,
     layer: str | None = None,
 ) -> Dataset:
     """A data set, by registered name or from a file or folder of any format that :func:`sccountsdiff.io.read` reads.
@@ -139,6 +150,8 @@ def load_dataset(
     modality
         Column of ``var`` with the modality of each gene; for a file only. Default: none. For a file with
         modalities it is written, with their names, by default as ``"feature_types"``.
+    testable
+        Column of ``obs``, true for the cells that may be test cells; for a file only.
     layer
         Layer of the file, or of each modality, with the counts, or ``"X"``. Default: the layer ``"counts"`` if there is one,
         else ``X``, as for :class:`~sccountsdiff.CountsDiffImputer`.
@@ -156,10 +169,10 @@ def load_dataset(
     if isinstance(source, Dataset):
         return source
     if isinstance(source, str) and source in DATASETS:
-        if covariates or label or batch or modality or layer:
+        if covariates or label or batch or modality or testable or layer:
             raise ValueError(
-                f"Data set {source!r} has covariates and label of its own; covariates, label, batch, modality and layer "
-                "are for files."
+                f"Data set {source!r} has covariates and label of its own; covariates, label, batch, modality, testable and "
+                "layer are for files."
             )
         return DATASETS.get(source)()
     path = Path(source)
@@ -172,7 +185,8 @@ def load_dataset(
         modality = MODALITY_COLUMN if modality is None else modality
         adata = _joined(adata, path.name, layer, modality)
     covariates = (covariates,) if isinstance(covariates, str) else tuple(covariates)
-    return Dataset(path.stem, adata, covariates=covariates, label=label, batch=batch, modality=modality)
+    columns = {"label": label, "batch": batch, "modality": modality, "testable": testable}
+    return Dataset(path.stem, adata, covariates=covariates, **columns)
 
 
 def _joined(data: MuData, place: str, layer: str | None, column: str) -> AnnData:

@@ -133,6 +133,48 @@ def split_cells(
     return tuple(np.sort(order[part == i]) for i in range(len(shares)))
 
 
+def split_test(
+    cells: AnnData, share: float, *, seed: int = 0, testable: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split cells at random into training cells and test cells.
+
+    Parameters
+    ----------
+    cells
+        The cells.
+    share
+        Share of the cells that are test cells.
+    seed
+        Seed of the split.
+    testable
+        Column of ``obs``, true for the cells that may be test cells; any may be by default.
+
+    Returns
+    -------
+    Sorted positions of the training cells and of the test cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from anndata import AnnData
+    >>> cells = AnnData(np.ones((6, 1)), obs={"new": [False, False, False, True, True, True]})
+    >>> train, test = split_test(cells, 0.5, testable="new")
+    >>> test.tolist()
+    [3, 4, 5]
+    """
+    allowed = np.ones(cells.n_obs, dtype=bool) if testable is None else cells.obs[testable].to_numpy(dtype=bool)
+    share_of_allowed = share * cells.n_obs / max(allowed.sum(), 1)
+    if share_of_allowed > 1:
+        raise ValueError(
+            f"Of {cells.n_obs} cells, {share:.0%} are to be test cells, but only {allowed.sum()} are {testable!r}; "
+            "take a smaller share."
+        )
+    chosen = split_cells(int(allowed.sum()), (1 - share_of_allowed, share_of_allowed), seed=seed)[1]
+    is_test = np.zeros(cells.n_obs, dtype=bool)
+    is_test[np.flatnonzero(allowed)[chosen]] = True
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
 def encode_labels(adata: AnnData, keys: Sequence[str] | str) -> AnnData:
     """Number the values of columns of ``obs`` once, before cells are split, so that all parts share the numbers.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sccountsdiff.benchmark.datasets import DataSource, load_dataset
-from sccountsdiff.benchmark.preprocessing import split_cells
+from sccountsdiff.benchmark.preprocessing import split_test
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare
 from sccountsdiff.benchmark.scoring import Split
 from sccountsdiff.benchmark.tasks import Pattern, Task, make_task
@@ -64,7 +64,7 @@ def describe_run(
     for source in [datasets] if is_one(datasets) else datasets:
         dataset = load_dataset(source)
         cells = prepare(dataset, n_genes=n_genes, n_cells=n_cells, **preparation)
-        train, test = split_cells(cells, (1 - test_share, test_share), seed=seeds[0])
+        train, test = split_test(cells, test_share, seed=seeds[0], testable=dataset.testable)
         groups = {"batch": dataset.batch, "modality": dataset.modality}
         split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seeds[0], protocol, **groups)
         about[f"Data set {dataset.name}"] = (

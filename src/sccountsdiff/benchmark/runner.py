@@ -19,7 +19,7 @@ from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.metrics import Metric
 from sccountsdiff.benchmark.plan import Plan
-from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_cells, top_genes
+from sccountsdiff.benchmark.preprocessing import Ranking, filter_genes, split_test, top_genes
 from sccountsdiff.benchmark.resources import Usage, measured
 from sccountsdiff.benchmark.results import (
     ResultStore,
@@ -219,7 +219,7 @@ def _run_seed(
     progress: tqdm,
 ) -> list[dict]:
     """All methods and tasks on one split."""
-    train, test = split_cells(cells, (1 - test_share, test_share), seed=seed)
+    train, test = split_test(cells, test_share, seed=seed, testable=dataset.testable)
     groups = {"batch": dataset.batch, "modality": dataset.modality}
     split = Split(cells[train].copy(), cells[test].copy(), dataset.label, seed, plan.protocol, plan.embedder, **groups)
     # As many cells as there are is the same as all, and must not change where results are found.
@@ -236,7 +236,9 @@ def _run_seed(
         "embedder": None if plan.embedder is None else digest_of(plan.embedder),
         "seed": seed,
     }
-    of_split = tuple(str(common[key]) for key in ("data", "covariates", "shares", "seed"))
+    if dataset.testable is not None:
+        common["testable"] = fingerprint_of_groups(cells, dataset.testable, None)
+    of_split = tuple(str(common[key]) for key in ("data", "covariates", "shares", "seed", "testable") if key in common)
     rows = []
     for name, method in {TRUE_CELLS: None, **plan.methods}.items():
         progress.set_postfix_str(f"{dataset.name}, seed {seed}, {name}")

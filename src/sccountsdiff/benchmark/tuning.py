@@ -13,7 +13,7 @@ import numpy as np
 from sccountsdiff.benchmark.baselines import Baseline, get_baseline
 from sccountsdiff.benchmark.datasets import Dataset, DataSource, load_dataset
 from sccountsdiff.benchmark.metrics import get_metric
-from sccountsdiff.benchmark.preprocessing import Ranking, split_cells
+from sccountsdiff.benchmark.preprocessing import Ranking, split_test
 from sccountsdiff.benchmark.results import label
 from sccountsdiff.benchmark.runner import TEST_SHARE, prepare, run
 from sccountsdiff.benchmark.tasks import Pattern
@@ -176,11 +176,13 @@ def training_cells(dataset: Dataset, seeds: Sequence[int], test_share: float, **
     cells = prepare(dataset, **preparation)
     always = np.ones(cells.n_obs, dtype=bool)
     for seed in seeds:
-        test = split_cells(cells, (1 - test_share, test_share), seed=whole_number("seed", seed, least=0))[1]
+        seed = whole_number("seed", seed, least=0)
+        test = split_test(cells, test_share, seed=seed, testable=dataset.testable)[1]
         always[test] = False
     if always.sum() < 2:
         raise ValueError(f"No cells are training cells with all of the seeds {list(seeds)}; give fewer.")
-    return dataclasses.replace(dataset, adata=cells[always].copy())
+    # Any of them may be a validation cell.
+    return dataclasses.replace(dataset, adata=cells[always].copy(), testable=None)
 
 
 def _variants(base: Baseline, grid: Sequence[Settings]) -> dict[str, Baseline]:
