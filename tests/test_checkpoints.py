@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -195,3 +196,17 @@ def test_only_what_is_asked_for_is_compared():
 
 def test_there_may_be_none(tmp_path):
     assert read_checkpoint(tmp_path / "last.ckpt") is None
+
+
+def test_processes_that_go_on_have_random_numbers_of_their_own(tmp_path):
+    """The state is that of the first one."""
+    found = []
+    for rank in (0, 1, 1):
+        writer = checkpoints.Checkpoints(tmp_path / "last.ckpt", {})
+        writer._to_restore = random_state()
+        loop = SimpleNamespace(restarting=True, _data_fetcher=[])
+        with torch.random.fork_rng():
+            trainer = SimpleNamespace(world_size=2, global_rank=rank, fit_loop=loop)
+            writer.on_train_epoch_start(trainer, None)
+            found.append(float(torch.rand(())))
+    assert found[0] != found[1] == found[2]

@@ -1,5 +1,7 @@
 """What a training step computes can be compiled, as one graph and with the same result."""
 
+import pickle
+
 import pytest
 import torch
 
@@ -62,6 +64,7 @@ def test_a_model_is_trained_by_one_graph(adata):
     model.train(max_epochs=2, batch_size=64, plan_kwargs=COMPILING)
     assert any(not torch.equal(weights, before[name]) for name, weights in model.module.named_parameters())
     assert model.history["train_loss"].notna().all(axis=None)
+    assert pickle.loads(pickle.dumps(model)).is_trained  # and nothing compiled stays behind, which could not be
     assert model.get_normalized_expression(return_numpy=True).shape == adata.shape
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sccountsdiff import CountsDiffImputer
+from sccountsdiff.model.train import _are_several
 
 SCRIPT = Path(__file__).with_name("two_processes.py")
 sys.path.append(str(SCRIPT.parent))
@@ -36,6 +37,7 @@ def test_two_processes_train_one_model(strategy, tmp_path, seeded):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert {path.name for path in tmp_path.glob("done*")} == {"done0"} | ({"done1"} if strategy == "ddp" else set())
     assert first["n_processes"] == 2
     assert first["cells"] != second["cells"] and first["noise"] != second["noise"]
     assert (
@@ -50,3 +52,11 @@ def test_two_processes_train_one_model(strategy, tmp_path, seeded):
     untrained, trained, together = (heldout_loss(m, cells) for m in (two_processes.make_model(), alone, model))
     assert untrained - together > 0.8 * (untrained - trained) > 0
     assert model.impute(n_samples=1, silent=True).shape == (400, 20)
+
+
+@pytest.mark.parametrize(
+    ("devices", "n_nodes", "expected"),
+    [(1, 1, False), ("auto", 1, False), ([0], 1, False), (2, 1, True), ("2", 1, True), ([0, 3], 1, True), (1, 2, True)],
+)
+def test_several_devices_are_noticed(devices, n_nodes, expected):
+    assert _are_several(devices, n_nodes) == expected

@@ -52,7 +52,7 @@ def test_every_call(adata, head, tmp_path):
     assert model.impute(n_samples=2, n_steps=2, **options).shape == adata.shape
     assert model.denoise(**options).shape == adata.shape
     assert model.generate(10, **options).n_obs == 10
-    assert model.posterior_predictive_sample(n_folds=2, n_steps=2, **options).shape == (1, *adata.shape)
+    assert model.posterior_predictive_sample(n_folds=2, n_steps=2, **options).shape == adata.shape
     assert np.isfinite(model.get_normalized_expression(return_numpy=True, **options)).all()
     model.save(tmp_path / "model")
     loaded = CountsDiffImputer.load(tmp_path / "model", adata=adata, accelerator="cpu")

@@ -30,6 +30,11 @@ def validation_losses(model):
     return model.history["validation_loss"].to_numpy(dtype=float).ravel()
 
 
+def lonely_trainer() -> SimpleNamespace:
+    strategy = SimpleNamespace(reduce_boolean_decision=lambda decision, all: decision)
+    return SimpleNamespace(precision="32-true", gradient_clip_val=1.0, strategy=strategy)
+
+
 class Weights(Callback):
     """The weights after each optimiser step, and the learning rate with which it was made."""
 
@@ -253,13 +258,21 @@ class TestInterruption:
     def test_losses_of_a_device_are_looked_at_together(self, monkeypatch):
         monkeypatch.setattr(divergence, "host_sees", lambda values: False)
         watch, plan = LossWatch(every=4), SimpleNamespace(current_epoch=1)
-        plan.trainer = SimpleNamespace(precision="32-true", gradient_clip_val=1.0)
+        plan.trainer = lonely_trainer()
         losses = [1.0, 2.0, 1.0, 3.0, 2.0, math.nan, math.nan]
         for plan.global_step, loss in enumerate(losses):
             watch(torch.tensor(loss), plan)
         with pytest.raises(TrainingDiverged, match="in step 5 of epoch 1: the loss is nan"):
             watch(torch.tensor(1.0), plan)
         watch.look(plan.trainer)  # nothing is left to look at
+
+    def test_all_processes_stop_or_none(self):
+        plan = SimpleNamespace(current_epoch=0, global_step=3, trainer=lonely_trainer())
+        plan.trainer.strategy.reduce_boolean_decision = lambda decision, all: True  # another one has seen it
+        with pytest.raises(TrainingDiverged, match="in another process"):
+            LossWatch()(torch.tensor(1.0), plan)
+        plan.trainer.strategy.reduce_boolean_decision = lambda decision, all: decision and all  # would go on
+        LossWatch()(torch.tensor(math.nan), plan)
 
     @pytest.mark.parametrize("train_size", [0.8, 1.0])
     def test_weights_of_a_device_are_looked_at_before_they_are_kept(self, simulate, monkeypatch, train_size):

@@ -6,6 +6,7 @@ Each process writes what it drew in its first step, and the loss that it stopped
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,10 @@ import torch
 from anndata import AnnData
 from lightning.pytorch.callbacks import Callback
 
-from sccountsdiff import CountsDiffImputer
+from sccountsdiff import CountsDiffImputer, checkpoints
+
+# By the clock of the second process there is never a reason to write a checkpoint; both have to agree.
+checkpoints.SECONDS_BETWEEN = 1e9 if os.environ.get("LOCAL_RANK") == "1" else 0.0
 
 SETTINGS = {"max_epochs": 40, "early_stopping_patience": 2, "plan_kwargs": {"lr": 0.02}, "enable_progress_bar": False}
 
@@ -55,6 +59,9 @@ if __name__ == "__main__":
         "batch_size": 32,
         "callbacks": [Report(folder)],
     }
-    model.train(strategy=strategy, **options, **SETTINGS)
+    if strategy != "ddp":  # which is what several devices are trained with, unless one says otherwise
+        options["strategy"] = strategy
+    model.train(checkpoint=folder / "checkpoints", **options, **SETTINGS)
     assert len(model.train_indices) == 360 and "validation_loss" in model.history
     model.save(folder / "model")  # would fail the second time
+    (folder / f"done{model.trainer.global_rank}").touch()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from scipy.optimize import minimize_scalar
@@ -45,12 +47,12 @@ def level(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Ten
     depth = module.denoiser.group_depth
     if depth is None:
         return
-    denoise = module.denoise_with(categories, continuous)
-    for group, hidden, look in _hidden_groups(module, x0, missing):
-        predicted = (denoise(*look).mean * hidden).sum(dtype=torch.float64)
-        found = (x0 * hidden).sum(dtype=torch.float64)
-        if predicted > 0 and found > 0:
-            depth.log_level[group] = torch.log(found / predicted)
+    found, predicted = torch.zeros(2, len(depth.log_level), dtype=torch.float64, device=x0.device)
+    for group, counts, hidden, predict in _hidden_groups(module, x0, missing, categories, continuous):
+        predicted[group] += (predict().mean * hidden).sum(dtype=torch.float64)
+        found[group] += (counts * hidden).sum(dtype=torch.float64)
+    level = torch.where((found > 0) & (predicted > 0), torch.log(found / predicted), 0.0)
+    depth.log_level.copy_(level)
 
 
 def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
@@ -98,13 +100,17 @@ def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories:
     depth = module.denoiser.group_depth
     if depth is None:
         return
-    denoise = module.denoise_with(categories, continuous)
     depth.log_dispersion.zero_()
-    for group, hidden, look in _hidden_groups(module, x0, missing):
+    parts = defaultdict(list)
+    for group, *part in _hidden_groups(module, x0, missing, categories, continuous):
+        parts[group].append(part)
+    loss = module.denoiser.head.loss
+    for group, of_group in parts.items():
 
-        def loss_of(shift: float, group=group, hidden=hidden, look=look) -> float:
+        def loss_of(shift: float, group=group, of_group=of_group) -> float:
             depth.log_dispersion[group] = shift
-            return float((module.denoiser.head.loss(x0, denoise(*look)) * hidden).sum(dtype=torch.float64))
+            terms = [(loss(y, predict()) * hidden).sum(dtype=torch.float64) for y, hidden, predict in of_group]
+            return float(torch.stack(terms).sum())
 
         best = minimize_scalar(loss_of, bounds=(-LARGEST_SHIFT, LARGEST_SHIFT), options={"xatol": 0.02}).x
         depth.log_dispersion[group] = best
@@ -174,12 +180,15 @@ def _pit(y: Tensor, law: Prediction, u: Tensor) -> Tensor:
 
 
 def _hidden_groups(
-    module: CountsDiffModule, x0: Tensor, missing: Tensor
-) -> Iterator[tuple[int, Tensor, tuple[Tensor, ...]]]:
-    """Each group that some cells have beside others: its number, its entries there, and what the network is shown."""
-    t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
-    for group, members in enumerate(module.group_members):
-        hidden = members & ~missing & (~missing & ~members).any(1, keepdim=True)
-        if bool(hidden.any()):
-            status = torch.full_like(x0, OBSERVED).masked_fill(members, NOISED).masked_fill(missing, MISSING)
-            yield group, hidden, (x0.masked_fill(members, 0), status, t, null)
+    module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor
+) -> Iterator[tuple[int, Tensor, Tensor, Callable[[], Prediction]]]:
+    """Some cells at a time, and each group that some of them have beside others: its number, counts, its entries, and their law."""
+    for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
+        denoise = module.denoise_with(categories[some], continuous[some])
+        counts, lacking = x0[some], missing[some]
+        t, null = torch.ones_like(counts[:, 0]), torch.zeros_like(lacking[:, 0])
+        for group, members in enumerate(module.group_members):
+            hidden = members & ~lacking & (~lacking & ~members).any(1, keepdim=True)
+            if bool(hidden.any()):
+                status = torch.full_like(counts, OBSERVED).masked_fill(members, NOISED).masked_fill(lacking, MISSING)
+                yield group, counts, hidden, partial(denoise, counts.masked_fill(members, 0), status, t, null)

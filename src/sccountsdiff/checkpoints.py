@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from sccountsdiff.files import replacing, set_aside
+from sccountsdiff.seeding import seed_process
 
 SECONDS_BETWEEN = 20.0
 """Time between two checkpoints, of which there is one after an epoch at most."""
@@ -59,13 +60,18 @@ class Checkpoints(pl.Callback):
         if self._to_restore is not None:
             set_random_state(self._to_restore)
             self._to_restore = None
+            if trainer.world_size > 1:  # the state is that of the first process
+                seed_process(int(torch.randint(2**62, ())), trainer.global_rank)
             # An epoch begins. Lightning takes it for one that was under way, and has made the iterator over the cells,
             # which draws a random number, before the state was restored.
             trainer.fit_loop.restarting = False
             iter(trainer.fit_loop._data_fetcher)
-        elif trainer.current_epoch > 0 and time.monotonic() - self._last_time >= SECONDS_BETWEEN:
-            save_whole(trainer, self.path)
-            self._last_time = time.monotonic()
+        elif trainer.current_epoch > 0:
+            is_time = time.monotonic() - self._last_time >= SECONDS_BETWEEN
+            # All processes save or none: they wait for each other, and their clocks differ.
+            if trainer.strategy.reduce_boolean_decision(is_time, all=False):
+                save_whole(trainer, self.path)
+                self._last_time = time.monotonic()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write down that there is nothing left to do."""
@@ -74,17 +80,18 @@ class Checkpoints(pl.Callback):
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         """Add what is ours."""
+        history = getattr(trainer.logger, "history", None) if trainer.is_global_zero else None  # others have none
         checkpoint[KEY] = {
             "settings": self.settings,
             "is_finished": self._is_finished,
             "random_state": random_state(),
-            "history": _as_lists(getattr(trainer.logger, "history", None) or {}),
+            "history": _as_lists(history or {}),
         }
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         """Take up what was done before."""
         self._to_restore = checkpoint[KEY]["random_state"]
-        if hasattr(trainer.logger, "history"):
+        if trainer.is_global_zero and hasattr(trainer.logger, "history"):
             trainer.logger.experiment.data = as_tables(checkpoint[KEY]["history"])
 
 

@@ -9,6 +9,23 @@ from contextlib import contextmanager
 import numpy as np
 
 
+def seed_process(*keys: int) -> None:
+    """Seed torch by several numbers, such as a seed and the rank of a process, which then has random numbers of its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> seed_process(0, 1)
+    >>> first = torch.rand(1)
+    >>> seed_process(0, 2)
+    >>> bool(first == torch.rand(1))
+    False
+    """
+    import torch
+
+    torch.manual_seed(int(np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]))
+
+
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
     """Seed Python, numpy, torch and scvi-tools inside a ``with`` block; their states are as before after it.

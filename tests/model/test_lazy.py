@@ -112,3 +112,16 @@ def test_a_cluster_of_two_processes_gives_the_same_integers(trained, query, dens
     ):
         computed = found.compute()
     np.testing.assert_array_equal(dense(computed), dense(expected))
+
+
+@pytest.mark.slow
+def test_minibatches_are_read_by_another_process(simulate, seeded):
+    """It is forked, and has none of the threads that Dask has started here."""
+    adata = in_dask(simulate(60).adata, sparse=True, chunks=7)
+    found = []
+    for options in ({}, {"num_workers": 1, "timeout": 30}):
+        with seeded(0):
+            model = CountsDiffImputer(adata, n_hidden=8, n_layers=1)
+            model.train(1, batch_size=16, datasplitter_kwargs=options, accelerator="cpu", enable_progress_bar=False)
+        found.append(model.history["train_loss"].to_numpy(float))
+    np.testing.assert_array_equal(*found)

@@ -89,6 +89,21 @@ def test_the_network_is_asked_less_often(model, sites, both_ways, monkeypatch):
     assert both_ways(calls) == [6, 1]
 
 
+def test_a_network_that_takes_more_memory_draws_less_at_once(model, sites, monkeypatch):
+    """On devices of which nothing else is known."""
+    monkeypatch.setattr(engine, "ENTRIES_TOGETHER", {})
+    monkeypatch.setattr(engine, "BYTES_TOGETHER", 3 * 128 * 50 * model.module.n_genes)
+    cells, look = [], CountsDiffModule._look_with
+    monkeypatch.setattr(
+        CountsDiffModule, "_look_with", lambda *args, **kwargs: cells.append(1) or look(*args, **kwargs)
+    )
+    for n_bytes, n_passes in ((128, 2), (2 * 128, 6), (10**6, 6)):
+        monkeypatch.setattr(type(model.module.denoiser.backbone), "bytes_per_entry", n_bytes)
+        cells.clear()
+        model.impute(sites=sites, n_samples=6, n_steps=2, key_added=None, silent=True, batch_size=50)
+        assert len(cells) == n_passes
+
+
 def test_a_watched_draw_is_made_alone(model, sites, both_ways):
     def seen() -> list[int]:
         rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias, TypeGuard
 
@@ -85,6 +86,12 @@ class DaskMatrix:
 def is_sparse(matrix: Any) -> TypeGuard[SparseMatrix]:
     """Whether a matrix is a sparse one in memory."""
     return sp.issparse(matrix)
+
+
+def compute_here(worker: int = 0) -> None:
+    """Let Dask compute in this thread: a process that was forked has none of the threads that Dask had started."""
+    if (dask := sys.modules.get("dask")) is not None:
+        dask.config.set(scheduler="synchronous")
 
 
 def as_matrix(matrix: Any, name: str) -> Matrix:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sccountsdiff.checks import one_of
+from sccountsdiff.diffusion.host import host_sees
 from sccountsdiff.diffusion.prediction import HurdlePrediction, MixturePrediction, Prediction
 from sccountsdiff.diffusion.process import binomial
 from sccountsdiff.registry import Registry
@@ -64,6 +65,11 @@ def draw_births(
     return ROUNDINGS[rounding](prediction, mean, torch.as_tensor(beta, dtype=mean.dtype, device=mean.device), generator)
 
 
+def _worth_drawing(alive: Tensor) -> tuple[Tensor | slice, ...]:
+    """Where there is anything to draw, as far as the host sees it; on a device, which would have to be waited for, everywhere."""
+    return alive.nonzero(as_tuple=True) if host_sees(alive) else (slice(None),) * alive.ndim
+
+
 def checked_mean(prediction: Prediction) -> Tensor:
     """The predicted mean; an error if it is no number or has run away, which would make draws of nonsense."""
     mean = prediction.mean
@@ -103,11 +109,18 @@ def _negative_binomial(prediction: Prediction, mean: Tensor, beta: Tensor, gener
     # (torch.distributions takes no generator.)
     theta = prediction.log_dispersion.exp()
     log_v = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype).log()
-    alive = (log_v > -theta * torch.log1p(mean / theta)).nonzero(as_tuple=True)
-    rate = _rate_after_first(theta[alive], mean[alive], log_v[alive], generator)
+    has_any = log_v > -theta * torch.log1p(mean / theta)
+    some = _worth_drawing(has_any)
+    rate = _rate_after_first(theta[some], mean[some], log_v[some], generator)
     births = torch.zeros_like(mean)
-    births[alive] = 1 + torch.poisson(rate, generator=generator)
+    births[some] = _given_any(has_any[some], 1.0, rate, generator)
     return births
+
+
+def _given_any(has_any: Tensor, first: Tensor | float, rate: Tensor, generator: torch.Generator | None) -> Tensor:
+    """The first event, if there is any, and those after it; without any, the rate may not even be a number."""
+    events = first + torch.poisson(torch.where(has_any, rate, 0.0), generator=generator)
+    return torch.where(has_any, events, 0.0)
 
 
 def _rate_after_first(theta: Tensor, mean: Tensor, log_v: Tensor, generator: torch.Generator | None) -> Tensor:
@@ -133,15 +146,16 @@ def _hurdle(prediction: Prediction, mean: Tensor, beta: Tensor, generator: torch
     # kept with probability beta, and of the others what a Poisson process keeps.
     positive = torch.sigmoid(-prediction.logit_zero)
     u = torch.rand(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
-    alive = (u < positive).nonzero(as_tuple=True)
-    uniform = partial(torch.rand, len(alive[0]), generator=generator, device=mean.device, dtype=mean.dtype)
-    law = prediction.law.map(lambda value: value[alive]).given_positive(uniform())
+    has_any = u < positive
+    some = _worth_drawing(has_any)
+    uniform = partial(torch.rand, u[some].shape, generator=generator, device=mean.device, dtype=mean.dtype)
+    law = prediction.law.map(lambda value: value[some]).given_positive(uniform())
     if law.log_dispersion is None:
         raise ValueError("`rounding='hurdle'` needs a law with a dispersion.")
-    log_v = torch.log1p(-law.any_of(1.0) * (u[alive] / positive[alive]))
+    log_v = torch.log1p(-law.any_of(1.0) * (u[some] / positive[some]))
     rate = _rate_after_first(law.log_dispersion.exp(), law.mean, log_v, generator)
-    beta = beta.expand_as(mean)[alive]
-    first = uniform() < beta
+    beta = beta.expand_as(mean)[some]
+    first = (uniform() < beta).to(mean.dtype)
     births = torch.zeros_like(mean)
-    births[alive] = first + torch.poisson(beta * rate, generator=generator)
+    births[some] = _given_any(has_any[some], first, beta * rate, generator)
     return births

@@ -17,7 +17,7 @@ from sccountsdiff.diffusion.host import only_where, positions_of
 from sccountsdiff.diffusion.prediction import NOISED, OBSERVED, Prediction
 from sccountsdiff.diffusion.process import birth_probability, survivors, thin
 from sccountsdiff.diffusion.repaint import Known, show_observed
-from sccountsdiff.diffusion.rounding import checked_mean, draw_births
+from sccountsdiff.diffusion.rounding import ROUNDINGS, checked_mean
 from sccountsdiff.diffusion.schedules import Schedule
 from sccountsdiff.diffusion.walk import Move
 
@@ -88,6 +88,7 @@ def sample(
     [[7.0, 3.0]]
     """
     one_of("final", final, FINALS)
+    one_of("rounding", rounding, ROUNDINGS.names())
     attrition.check(sum(move.s < move.t for move in walk))
     # Times and rates are computed on the host, of which no step has to ask the device.
     times = torch.tensor([(move.t, move.s) for move in walk], dtype=torch.float64, device="cpu")  # (moves, 2)
@@ -128,7 +129,7 @@ def sample(
                 if on_move is None:
                     return x
             if final == "sample" or number < len(walk) - 1:
-                filled = n + drawn(partial(draw_births, rounding=rounding), prediction, beta)
+                filled = n + drawn(partial(_births, rounding), prediction, checked_mean(prediction), beta)
             elif final == "mean":
                 filled = torch.addcmul(n, beta, checked_mean(prediction))
             else:
@@ -148,6 +149,13 @@ def _drawn(
         return draw(*values, generator=generators[0])
     of_parts = zip(parts, generators, strict=True)
     return torch.cat([draw(*(_part(value, own) for value in values), generator=source) for own, source in of_parts])
+
+
+def _births(
+    rounding: str, prediction: Prediction, mean: Tensor, beta: Tensor, *, generator: torch.Generator | None
+) -> Tensor:
+    """As :func:`draw_births`, of a mean that was checked for all chains at once."""
+    return ROUNDINGS[rounding](prediction, mean, beta.to(mean.dtype), generator)
 
 
 def _part(value: Any, own: slice) -> Any:
@@ -178,6 +186,8 @@ class _Sites:
 
     def of_rates(self, rates: Tensor, x: Tensor) -> Tensor:
         """Rates at the sites, from one number for all, or one for each gene or entry of ``x``."""
+        if rates.ndim == 0 and rates.device.type == "cpu":  # a number, which needs no copy to be waited for
+            return torch.full((), float(rates), dtype=x.dtype, device=x.device)
         rates = rates.to(x)
         return rates if rates.ndim == 0 else self.of(rates.expand_as(x))
 

@@ -54,8 +54,8 @@ EXPECTATION_SEED = 0
 ENTRIES_TOGETHER = {"cpu": 2**18}
 """Entries of cells up to which several chains are walked together, so that a device has enough to do, by its type."""
 
-MOST_TOGETHER = 2**24
-"""The same of other devices: some 2 GB of memory."""
+BYTES_TOGETHER = 2**31
+"""The same of other devices, in bytes."""
 
 ChooseSites: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From rows, counts of the model's genes and which are missing, to which are to be filled in."""
@@ -153,7 +153,8 @@ def fill(
                     yield Chain(some, status, make_generator(device, seed, number, k, fold))
 
         draw = partial(draw_sites, module, settings=settings, on_move=on_move, only_mean=only_means)
-        n_together = 1 if on_move is not None else ENTRIES_TOGETHER.get(device.type, MOST_TOGETHER) // x0.numel()
+        most = ENTRIES_TOGETHER.get(device.type, BYTES_TOGETHER // module.denoiser.backbone.bytes_per_entry)
+        n_together = 1 if on_move is not None else most // x0.numel()
         walked = _walk_together(draw, chains(), block, n_together, to_last=bool(summaries))
         for _, members, places in folds:
             of_fold = itertools.islice(walked, n_samples * n_each)

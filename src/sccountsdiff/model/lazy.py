@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+import torch
 from anndata import AnnData
 
 from sccountsdiff.data.reading import DaskMatrix
@@ -19,6 +23,8 @@ from sccountsdiff.module import CountsDiffModule
 
 if TYPE_CHECKING:
     import dask.array
+
+_DEVICE_LOCK = threading.Lock()
 
 CHUNK_CELLS = 4096
 """Cells that are filled in by one task, or a few less, so that it has whole batches."""
@@ -58,8 +64,12 @@ def impute_lazily(module: CountsDiffModule, plan: Plan) -> dict[str, dask.array.
     counts = _row_chunks(source.counts, step)
     mask = [None] * len(bounds) if source.matrix.mask is None else _row_chunks(source.matrix.mask, step)
     # What is shared is one task, so that it is sent once; the data is not part of it.
+    # From a GPU it goes by way of the host: not every worker need have one.
+    sent = module if module.device.type == "cpu" else copy.deepcopy(module).cpu()
     shared = dask.delayed(
-        (module, replace(plan, source=cast("CellSource", None)), source.columns), pure=False, traverse=False
+        (sent, module.device.type, replace(plan, source=cast("CellSource", None)), source.columns),
+        pure=False,
+        traverse=False,
     )
     names = source.matrix.adata.obs_names, pd.DataFrame(index=source.matrix.adata.var_names)
     blocks: dict[str, list] = {suffix: [] for suffix in plan.layers}
@@ -87,8 +97,19 @@ def _row_chunks(matrix: Any, step: int) -> Iterator[Any]:
             yield matrix[start : start + step]
 
 
+@contextmanager
+def _on_device(module: CountsDiffModule, device_type: str) -> Iterator[None]:
+    """Where a worker has a device as the model was on, that is where its copy stays, and one task at a time uses it."""
+    if device_type != "cuda" or not torch.cuda.is_available():
+        yield
+        return
+    with _DEVICE_LOCK:
+        module.to(device_type)
+        yield
+
+
 def _fill_chunk(
-    shared: tuple[CountsDiffModule, Plan, np.ndarray],
+    shared: tuple[CountsDiffModule, str, Plan, np.ndarray],
     counts: np.ndarray | sp.csr_matrix,
     mask: np.ndarray | sp.csr_matrix | None,
     table: AnnData,
@@ -98,7 +119,7 @@ def _fill_chunk(
     n_cells: int,
 ) -> dict[str, np.ndarray | sp.csr_matrix]:
     """Layers of some cells, of which the first is in row ``start`` of all."""
-    module, plan, columns = shared
+    module, device_type, plan, columns = shared
     source = SourcePart(CountMatrix(table, *layers, counts, mask), columns, *covariates, start, n_cells)
     part = replace(plan, source=source)
     largest = source.largest(np.arange(counts.shape[0]))
@@ -106,9 +127,10 @@ def _fill_chunk(
         raise ValueError(f"A count of {largest:g} does not fit into single precision: impute the data in memory.")
     first, last = start // plan.batch_size, (start + counts.shape[0] - 1) // plan.batch_size
     rows: dict[str, list] = {suffix: [] for suffix in plan.layers}
-    for block in part.blocks(module, is_done=lambda number: not first <= number <= last):
-        for suffix, made in part.layers_of(block).items():
-            rows[suffix].append(sp.csr_matrix(made) if part.is_sparse[suffix] else made)
+    with _on_device(module, device_type):
+        for block in part.blocks(module, is_done=lambda number: not first <= number <= last):
+            for suffix, made in part.layers_of(block).items():
+                rows[suffix].append(sp.csr_matrix(made) if part.is_sparse[suffix] else made)
     return {
         suffix: sp.vstack(parts, format="csr") if part.is_sparse[suffix] else np.concatenate(parts)
         for suffix, parts in rows.items()

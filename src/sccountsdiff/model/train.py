@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import DDPStrategy
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader
 from sccountsdiff.calibration import calibrate, level
 from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
+from sccountsdiff.data.reading import compute_here
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.files import check_can_write, check_folder
 from sccountsdiff.model.base import refuse_mps
@@ -96,7 +98,10 @@ class TrainMixin(SetupMixin):
             How minibatches are loaded: arguments of :class:`scvi.dataloaders.AnnDataLoader`, such as ``num_workers``,
             ``persistent_workers`` and ``pin_memory``.
         plan_kwargs
-            Settings of ``sccountsdiff.training.CountsDiffTrainingPlan``, such as ``lr``.
+            Settings of the optimiser: the highest learning rate ``lr`` (by default 0.001, less for more than a thousand genes),
+            ``weight_decay`` (0.01), the ``n_warmup_steps`` over which the learning rate rises (100) and the share of it that is
+            left at the end, ``lr_final`` (0.01). ``compile=True``, with ``compile_kwargs`` for :func:`torch.compile`, is for
+            GPUs.
         callbacks
             Further Lightning callbacks.
         checkpoint
@@ -111,7 +116,7 @@ class TrainMixin(SetupMixin):
         -----
         A training that is interrupted, by Ctrl-C or by a signal that asks to end, leaves the best weights so far in the
         model, which then is trained, and raises ``KeyboardInterrupt`` or ``SystemExit`` (143). One whose loss is no number any
-        more, or explodes, raises ``sccountsdiff.training.TrainingDiverged`` and leaves the best weights too. Without a
+        more, or explodes, raises ``sccountsdiff.training.TrainingDiverged``, a ``RuntimeError``, and leaves the best weights too. Without a
         single epoch the model is as it was.
 
         Examples
@@ -125,6 +130,10 @@ class TrainMixin(SetupMixin):
         refuse_mps(accelerator)
         self._check_training_kwargs(trainer_kwargs, plan_kwargs)
         _check_loading(datasplitter_kwargs or {})
+        if trainer_kwargs.get("strategy", "auto") == "auto" and _are_several(
+            devices, trainer_kwargs.get("num_nodes", 1)
+        ):
+            trainer_kwargs["strategy"] = "ddp"  # Lightning's own choice, which scvi-tools has to know of
         max_epochs = None if max_epochs is None else whole_number("max_epochs", max_epochs)
         batch_size = whole_number("batch_size", batch_size)
         check_share("ema_decay", ema_decay)
@@ -180,6 +189,7 @@ class TrainMixin(SetupMixin):
                     early_stopping_patience=patience,
                     # The same cells on every process, whether or not a seed was set.
                     datasplitter_kwargs={
+                        "worker_init_fn": compute_here,
                         **(datasplitter_kwargs or {}),
                         "external_indexing": split,
                         "data_and_attributes": self._dtypes(),
@@ -262,6 +272,16 @@ def _check_patience(epochs: int | None) -> int | None:
             "`early_stopping_patience` must be at least 1, not 0; `early_stopping=False` turns early stopping off."
         )
     return None if epochs is None else whole_number("early_stopping_patience", epochs)
+
+
+def _are_several(devices: object, n_nodes: int) -> bool:
+    if n_nodes > 1:
+        return True
+    if devices in (-1, "-1"):
+        return torch.cuda.device_count() > 1
+    if isinstance(devices, str):
+        return devices.isdigit() and int(devices) > 1
+    return len(devices) > 1 if isinstance(devices, Sequence) else isinstance(devices, int) and devices > 1
 
 
 def _is_distributed(strategy: object) -> bool:

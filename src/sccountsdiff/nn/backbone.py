@@ -43,6 +43,11 @@ class Backbone(nn.Module, ABC):
 
     n_hidden: int
 
+    @property
+    def bytes_per_entry(self) -> int:
+        """Memory that an entry of a cell takes in a pass without gradients, or more: how many draws are made at once goes by it."""
+        return 4096
+
     @abstractmethod
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """Map ``channels`` (cells, 3, genes) and conditioning ``tokens`` (cells, tokens, n_hidden) to outputs.

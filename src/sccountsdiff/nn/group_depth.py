@@ -92,7 +92,8 @@ class GroupDepth(nn.Module):
             logs, precision = _log_ratio(found.float(), expected.float())
             prior = torch.linalg.inv_ex(self.covariance).inverse
             root, _ = torch.linalg.cholesky_ex(prior + torch.diag_embed(precision))
-            spread = torch.cholesky_inverse(root)
+            # Not `cholesky_inverse`, which has the host look for errors.
+            spread = torch.cholesky_solve(torch.eye(root.shape[-1], device=root.device).expand_as(root), root)
             mean = self.centre + (spread @ (precision * (logs - self.centre))[..., None])[..., 0]
             return mean + spread.diagonal(dim1=1, dim2=2) / 2  # the mean of a log-normal number, not its median
 

@@ -170,6 +170,11 @@ class MLP(Backbone):
         self.norm = nn.LayerNorm(n_hidden)
         self.decoder = Decoder(n_hidden, n_genes, n_outputs)
 
+    @property
+    def bytes_per_entry(self) -> int:
+        """See :attr:`Backbone.bytes_per_entry`: channels, outputs and what is made of them; the hidden layers are of cells."""
+        return 128
+
     def forward(self, channels: Tensor, tokens: Tensor, only_first: bool = False) -> Tensor:
         """See :meth:`Backbone.forward`."""
         condition = self.condition(tokens.sum(1))

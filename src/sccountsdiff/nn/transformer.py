@@ -92,6 +92,11 @@ class Transformer(Backbone):
         nn.init.zeros_(self.decoder.weight)
         nn.init.zeros_(self.decoder.bias)
 
+    @property
+    def bytes_per_entry(self) -> int:
+        """See :attr:`Backbone.bytes_per_entry`: a token, and the layer of four times its width, before and after."""
+        return 4 * 10 * self.n_hidden
+
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
         """See :meth:`Backbone.forward`."""
         h = torch.cat([tokens, self.genes + self.values(channels.transpose(1, 2))], dim=1)

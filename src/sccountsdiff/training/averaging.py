@@ -29,7 +29,7 @@ class BestAverage(WeightAveraging):
     """
 
     def __init__(self, decay: float = 0.999, monitor: str = "validation_loss"):
-        super().__init__(use_buffers=False, multi_avg_fn=self._move)
+        super().__init__(use_buffers=False)
         self.decay = decay
         self.monitor = monitor
         self.best_loss = math.inf
@@ -39,14 +39,26 @@ class BestAverage(WeightAveraging):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Remember where training starts from, and follow the weights to their device: the average was made before."""
+        assert self._average_model is not None
         self._start = _copy_of(pl_module)
-        average = self._average_model.to(pl_module.device)
-        average.n_averaged = average.n_averaged.cpu()  # read in every step, for which a GPU would have to stop
+        self._average_model.to(pl_module.device)
 
     @torch.no_grad()
-    def _move(self, averaged: list[torch.Tensor], current: list[torch.Tensor], n_averaged: torch.Tensor) -> None:
-        n = self._latest_update_step  # as `n_averaged`, but on the host
-        torch._foreach_lerp_(averaged, current, 1 - min(self.decay, (1 + n) / (10 + n)))
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the average towards the weights after each optimiser step.
+
+        Not by torch's own function, which reads how many steps there were from the device, and waits for it.
+        """
+        n = self._latest_update_step
+        if trainer.global_step == n:  # gradients are still being added up
+            return
+        assert self._average_model is not None
+        averaged, current = (list(model.parameters()) for model in (self._average_model.module, pl_module))
+        torch._foreach_lerp_(averaged, current, 1 - min(self.decay, (1 + n) / (10 + n)) if n > 0 else 1.0)
+        self._average_model.n_averaged += 1
+        self._latest_update_step = trainer.global_step
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the average if it is the best so far; a loss that is none ends the training."""

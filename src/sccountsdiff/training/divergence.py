@@ -48,7 +48,8 @@ class LossWatch:
 
     def __call__(self, loss: torch.Tensor, plan: pl.LightningModule) -> None:
         """Remember the loss of a step, and look at the last ones if it is time."""
-        self._unseen.append((plan.global_step, plan.current_epoch, loss.detach()))
+        # A copy: where a step is a graph of CUDA, the next one overwrites its loss.
+        self._unseen.append((plan.global_step, plan.current_epoch, loss.detach().clone()))
         if host_sees(loss) or len(self._unseen) >= self.every:
             self.look(plan.trainer)
 
@@ -59,7 +60,9 @@ class LossWatch:
             return
         losses = torch.stack([loss for *_, loss in unseen])
         self._first = float(losses[0]) if self._first is None else self._first
-        if not self.has_diverged(float(losses.masked_fill(~losses.isfinite(), math.inf).max())):
+        has_diverged = self.has_diverged(float(losses.masked_fill(~losses.isfinite(), math.inf).max()))
+        # All processes stop or none: they wait for each other.
+        if not trainer.strategy.reduce_boolean_decision(has_diverged, all=False):
             return
         for (step, epoch, _), value in zip(unseen, losses.tolist(), strict=True):
             if self.has_diverged(value):
@@ -67,6 +70,7 @@ class LossWatch:
                     f"Training diverged in step {step} of epoch {epoch}: the loss is {value:.3g}. "
                     f"{likely_cause(self.lr, trainer)}"
                 )
+        raise TrainingDiverged(f"Training diverged in another process. {likely_cause(self.lr, trainer)}")
 
     def has_diverged(self, loss: float) -> bool:
         """Whether a loss is none, compared with the first one."""

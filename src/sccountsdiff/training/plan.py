@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from scvi import REGISTRY_KEYS
 
 from sccountsdiff.module import CountsDiffModule
+from sccountsdiff.seeding import seed_process
 from sccountsdiff.training.divergence import LossWatch, WatchedTraining
 from sccountsdiff.training.schedule import VALIDATION_DRAWS, default_lr, warm_up_and_decay
 
@@ -70,8 +70,11 @@ class CountsDiffTrainingPlan(WatchedTraining):
             # Not before: processes that are spawned are sent the plan.
             self._compiled = torch.compile(self._loss, **self.compile_kwargs)
         if self.trainer.world_size > 1:
-            keys = torch.initial_seed(), self.global_rank
-            torch.manual_seed(int(np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]))
+            seed_process(torch.initial_seed(), self.global_rank)
+
+    def on_fit_end(self) -> None:
+        """Let go of what was compiled, which cannot be pickled."""
+        self._compiled = None
 
     def training_step(self, batch, batch_idx: int) -> torch.Tensor:
         """Loss of one minibatch."""

@@ -36,6 +36,8 @@ class CarefulRunner(TrainRunner):
             logger.warning("Training stopped after %d epochs. %s", n_epochs, kept)
             raise as_signalled(error) from None
         self._note(is_trained=True)
+        # Only the first of several processes has a history.
+        self.model.history_ = self.trainer.strategy.broadcast(self.model.history_)
 
     def _note(self, is_trained: bool) -> None:
         """Leave a model that can be used, and knows what it was trained on."""
@@ -46,7 +48,7 @@ class CarefulRunner(TrainRunner):
                 setattr(self.model, f"{name}_indices", getattr(self.data_splitter, f"{short}_idx", None))
         self.model.module.eval()
         self.model.is_trained_ = is_trained
-        self.model.to_device(self.device)
+        self.model.to_device(self.trainer.strategy.root_device)  # each of several processes has its own
         self.model.trainer = self.trainer
 
 
