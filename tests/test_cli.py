@@ -91,6 +91,20 @@ class TestSameAsInPython:
         np.testing.assert_array_equal(layer[:, [7, 2]], expected)
         assert np.isnan(np.delete(layer, [7, 2], axis=1)).all(), "nothing is made up for the others"
 
+    @pytest.mark.parametrize("command", ["denoise", "normalize"])
+    def test_genes_that_the_data_lacks_are_left_out(self, files, model, adata, tmp_path, command):
+        few = adata[:, [4, 0, *range(8, adata.n_vars)]].copy()
+        few.var_names = [*few.var_names[:-1], "no gene of the model"]
+        few.write_h5ad(tmp_path / "few.h5ad")
+        given = [command, str(tmp_path / "few.h5ad"), str(files / "model"), str(tmp_path / "out.h5ad"), "--quiet"]
+        assert main(given) == 0
+        predict = model.denoise if command == "denoise" else model.get_normalized_expression
+        expected = np.asarray(predict(few, silent=True))[:, pd.Index(model.gene_names).get_indexer(few.var_names[:-1])]
+        (layer,) = io.read(tmp_path / "out.h5ad").layers.keys() - few.layers.keys()
+        written = io.read(tmp_path / "out.h5ad").layers[layer]
+        np.testing.assert_array_equal(written[:, :-1], expected)
+        assert np.isnan(written[:, -1]).all()
+
     def test_generate(self, run, model, adata, tmp_path):
         kinds = adata.obs["cell_type"].iloc[:4].tolist()
         written = io.read(run("generate", "--n-cells", 4, "--covariates", f"cell_type={kinds[0]}", "--seed", 9))

@@ -165,7 +165,8 @@ def _add_files(parser: argparse.ArgumentParser, *, reads_data: bool = True) -> N
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", help=f"raw counts: {io.READABLE}")
+    about = f"raw counts: {io.READABLE}; in the layer counts if there is one, unless --layer says where"
+    parser.add_argument("data", help=about)
     parser.add_argument("model", help="folder to save the model to")
     _add_derived(parser, "set-up", "setup_mudata", "setup_anndata")
     _add_derived(parser, "network", "new")
@@ -405,7 +406,8 @@ def _add_layer(
     check_key(arguments.key_added, [""], in_use)
     values = compute()
     layer = np.full(tables.adata.shape, np.nan, values.dtype)
-    layer[:, tables.adata.var_names.get_indexer(list(genes))] = values
+    places = tables.adata.var_names.get_indexer(list(genes))  # -1 for a gene that is predicted, but not in the data
+    layer[:, places[places >= 0]] = values[:, places >= 0]
     note = {name: value for name, value in options.items() if value is not None}
     note |= {"command": arguments.command, "version": version("sccountsdiff")}
     write_result(data, tables, arguments.key_added, {arguments.key_added: layer}, note, keep=in_use.values())

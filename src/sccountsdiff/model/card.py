@@ -48,7 +48,9 @@ def model_card(model: CountsDiffBase, prefix: str = "") -> str:
         "saved with": f"sccountsdiff {version('sccountsdiff')}",
     }
     load = f'"folder", adata=False{f", prefix={prefix!r}" if prefix else ""}'
-    data = "mdata" if is_mudata_setup(model.registry_) else "adata"
+    is_mudata = is_mudata_setup(model.registry_)
+    data = "mdata" if is_mudata else "adata"
+    where = "the layer 'imputed' of each modality" if is_mudata else "adata.layers['imputed']"
     lines = [
         "---",
         "library_name: sccountsdiff",
@@ -75,7 +77,7 @@ def model_card(model: CountsDiffBase, prefix: str = "") -> str:
         "import sccountsdiff",
         "",
         f"model = sccountsdiff.CountsDiffImputer.load({load})",
-        f"model.impute({data})  # raw counts of the same genes, in any order; writes {data}.layers['imputed']",
+        f"model.impute({data})  # raw counts of the same genes, in any order; writes {where}",
         "```",
         "",
         "The files hold weights (safetensors) and JSON, nothing that runs when they are loaded.",

@@ -65,7 +65,7 @@ class ImputeMixin(CountsDiffBase):
         on_move: OnMove | None = None,
         **sampling,
     ) -> np.ndarray | sp.csr_matrix | Path:
-        """Fill in counts by the reverse process with attrition, averaged over draws.
+        """Fill in counts: what is expected of them, or draws of the reverse process with attrition.
 
         By default the average over all draws is taken at once: the first step of the reverse process knows it, and what
         it predicts of each count, in closed form, so that no draws are made and there is no noise of theirs in the

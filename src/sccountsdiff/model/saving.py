@@ -127,8 +127,8 @@ class SavingMixin(CountsDiffBase):
         allowed_classes_names_list
             Names of other classes that the model may have been saved from.
         allow_pickle
-            Also load a ``model.pt``, as versions before 0.2 and scvi-tools write it. Such a file can run any code when it
-            is loaded: only if you trust who made it.
+            Also load a ``model.pt``, as scvi-tools writes it. Such a file can run any code when it is loaded: only if you
+            trust who made it.
 
         Returns
         -------

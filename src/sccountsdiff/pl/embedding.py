@@ -22,12 +22,12 @@ def uncertainty(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> Axes:
-    """Standard deviation over draws on an embedding of the cells; the most uncertain cells are drawn last.
+    """Standard deviation of imputed counts on an embedding of the cells; the most uncertain cells are drawn last.
 
     Parameters
     ----------
     adata
-        Data with the layers that :meth:`~sccountsdiff.CountsDiffImputer.impute` writes for several draws.
+        Data with the layers that :meth:`~sccountsdiff.CountsDiffImputer.impute` writes, unless ``n_samples`` is 1.
     gene
         Gene; default: the mean over all genes, in which observed entries count as certain.
     basis
@@ -58,7 +58,7 @@ def uncertainty(
     order = np.argsort(values, kind="stable")
     ax, is_own = own_axes(ax)
     points = ax.scatter(x[order], y[order], c=values[order], s=np.clip(12_000 / len(x), 1, 40), cmap=HEAT, linewidths=0)
-    ax.figure.colorbar(points, ax=ax, label="Standard deviation over draws")
+    ax.figure.colorbar(points, ax=ax, label="Standard deviation")
     name = basis.removeprefix("X_")
     ax.set(
         xlabel=f"{name} 1", ylabel=f"{name} 2", xticks=[], yticks=[], title="mean over genes" if gene is None else gene

@@ -26,16 +26,16 @@ def gene_pair(
     show: bool | None = None,
     save: str | Path | None = None,
 ) -> np.ndarray:
-    """Two genes against each other, before and after imputation; bars are standard deviations over draws.
+    """Two genes against each other, before and after imputation; bars are standard deviations.
 
     Before, large points stand for many cells with the same counts. After, cells are coloured in which one of the two
-    was filled in with another count than it had, or with counts that differ from draw to draw. A relation that is only
+    was filled in with another count than it had, or with one that is uncertain. A relation that is only
     seen after imputation is one that the model has put there.
 
     Parameters
     ----------
     adata
-        Data with the layers that :meth:`~sccountsdiff.CountsDiffImputer.impute` writes for several draws.
+        Data with the layers that :meth:`~sccountsdiff.CountsDiffImputer.impute` writes, unless ``n_samples`` is 1.
     x, y
         Names of genes.
     key

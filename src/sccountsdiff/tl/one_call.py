@@ -68,7 +68,7 @@ def impute(
 
     Notes
     -----
-    Writes ``layers[key_added]``, with several draws ``layers[key_added + "_sd"]``, and ``uns["sccountsdiff"][key_added]``
+    Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` unless a single draw is asked for, and ``uns["sccountsdiff"][key_added]``
     with the settings of training and sampling.
 
     Examples

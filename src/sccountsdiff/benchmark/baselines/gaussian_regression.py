@@ -170,7 +170,7 @@ class GaussianRegression(Baseline):
 
 @register_baseline("gaussian_regression_draw", draws=False)
 class GaussianRegressionDraw(GaussianRegression):
-    """One draw of :class:`~sccountsdiff.benchmark.baselines.GaussianRegression` instead of the expectation, to be compared with those of generative methods.
+    """One draw of the law of ``gaussian_regression`` instead of its expectation, to be compared with those of generative methods.
 
     Settings are those of :class:`~sccountsdiff.benchmark.baselines.GaussianRegression`.
 
