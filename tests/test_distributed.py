@@ -56,7 +56,17 @@ def test_two_processes_train_one_model(strategy, tmp_path, seeded):
 
 @pytest.mark.parametrize(
     ("devices", "n_nodes", "expected"),
-    [(1, 1, False), ("auto", 1, False), ([0], 1, False), (2, 1, True), ("2", 1, True), ([0, 3], 1, True), (1, 2, True)],
+    [
+        (1, 1, False),
+        ("auto", 1, False),
+        ([0], 1, False),
+        (2, 1, True),
+        ("2", 1, True),
+        ("0,", 1, False),
+        ("0,2", 1, True),
+        ([0, 3], 1, True),
+        (1, 2, True),
+    ],
 )
 def test_several_devices_are_noticed(devices, n_nodes, expected):
     assert _are_several(devices, n_nodes) == expected

@@ -279,6 +279,8 @@ def _are_several(devices: object, n_nodes: int) -> bool:
         return True
     if devices in (-1, "-1"):
         return torch.cuda.device_count() > 1
+    if isinstance(devices, str) and "," in devices:
+        devices = list(filter(None, devices.split(",")))
     if isinstance(devices, str):
         return devices.isdigit() and int(devices) > 1
     return len(devices) > 1 if isinstance(devices, Sequence) else isinstance(devices, int) and devices > 1
