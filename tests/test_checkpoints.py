@@ -144,6 +144,20 @@ def test_other_settings_or_data_do_not_go_on(simulate, tmp_path):
         train(simulate(60).adata, max_epochs=2, checkpoint=tmp_path, plan_kwargs={"lr": 0.1})
 
 
+def test_other_covariates_or_fewer_settings_do_not_go_on(simulate, tmp_path):
+    def of(key, **kwargs):
+        adata = simulate(60).adata
+        adata.obs["other_type"] = adata.obs["cell_type"].to_numpy()[::-1]
+        CountsDiffImputer.setup_anndata(adata, labels_key=key)
+        return train(adata, max_epochs=1, checkpoint=tmp_path, **kwargs)
+
+    of("cell_type", plan_kwargs={"lr": 0.1})
+    with pytest.raises(ValueError, match=r"other settings.*: lr \(0\.1 instead of None\)"):
+        of("cell_type")
+    with pytest.raises(ValueError, match=r"other settings.*: data \("):
+        of("other_type", plan_kwargs={"lr": 0.1})
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not all of it", b"no checkpoint"])
 def test_a_damaged_one_is_named_and_put_aside(simulate, tmp_path, caplog, content):
     (tmp_path / "last.ckpt").write_bytes(content)

@@ -345,3 +345,14 @@ def test_a_signal_stops_it_with_the_code_that_workflows_expect(files, tmp_path, 
         assert process.wait() == code
     assert f"topped by {signal.Signals(number).name}" in rest and "Traceback" not in rest
     assert not (tmp_path / "out.h5ad").exists() and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("key", ["raw", "mine"])
+def test_what_is_the_users_is_not_replaced(files, adata, tmp_path, capsys, key):
+    """Counts in another place than those of the model's data, and layers that no command has written."""
+    adata.layers["raw"] = adata.layers["mine"] = adata.X.copy()
+    adata.write_h5ad(tmp_path / "data.h5ad")
+    given = ["denoise", str(tmp_path / "data.h5ad"), str(files / "model"), str(tmp_path / "data.h5ad"), "--overwrite"]
+    assert main([*given, "--layer", "raw", "--key-added", key]) == 2
+    assert "would overwrite" in capsys.readouterr().err
+    np.testing.assert_array_equal(io.read(tmp_path / "data.h5ad").layers[key].toarray(), adata.X.toarray())

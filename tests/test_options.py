@@ -44,6 +44,11 @@ def test_what_is_no_text_gets_no_option(annotation):
     assert add_options(argparse.ArgumentParser(), [Argument("thing", annotation, None, "")]) == []
 
 
+def test_a_file_has_a_name_in_each_line(tmp_path):
+    (tmp_path / "names.txt").write_text("CD4\n  PD-1 (CD279) \n\n")
+    assert parsed("Sequence[str] | None", str(tmp_path / "names.txt"), name="genes") == ["CD4", "PD-1 (CD279)"]
+
+
 def test_what_is_not_given_is_left_to_python():
     parser = argparse.ArgumentParser()
     names = add_options(parser, [Argument("depth", "float", 2.0, "Depth.")])

@@ -301,14 +301,15 @@ def _train(arguments: argparse.Namespace) -> Outcome:
 def _impute(arguments: argparse.Namespace) -> Outcome:
     started = time.monotonic()
     model, data = _load(arguments)
-    model.impute(data, seed=arguments.seed, silent=arguments.quiet, **_given(arguments, "imputation"))
+    options = _typed(model, _given(arguments, "imputation"))
+    model.impute(data, seed=arguments.seed, silent=arguments.quiet, **options)
     return _write(arguments, model, data, started)
 
 
 def _denoise(arguments: argparse.Namespace) -> Outcome:
     started = time.monotonic()
     model, data = _load(arguments)
-    options = _given(arguments, "denoising")
+    options = _typed(model, _given(arguments, "denoising"))
     call = lambda: model.denoise(data, silent=arguments.quiet, **options)
     _add_layer(arguments, model, data, call, model.gene_names, options)
     return _write(arguments, model, data, started)
@@ -317,7 +318,7 @@ def _denoise(arguments: argparse.Namespace) -> Outcome:
 def _normalize(arguments: argparse.Namespace) -> Outcome:
     started = time.monotonic()
     model, data = _load(arguments)
-    options = _given(arguments, "normalisation")
+    options = _typed(model, _given(arguments, "normalisation"))
     call = lambda: model.get_normalized_expression(data, return_numpy=True, silent=arguments.quiet, **options)
     _add_layer(arguments, model, data, call, options.get("gene_list", model.gene_names), options)
     return _write(arguments, model, data, started)
@@ -327,9 +328,7 @@ def _generate(arguments: argparse.Namespace) -> Outcome:
     io.check_target(arguments.output, "AnnData", overwrite=arguments.overwrite)
     started = time.monotonic()
     model = _load_model(arguments)
-    options = _given(arguments, "generation")
-    if "covariates" in options:
-        options["covariates"] = _typed_covariates(model, options["covariates"])
+    options = _typed(model, _given(arguments, "generation"))
     cells = model.generate(seed=arguments.seed, silent=arguments.quiet, **options)
     io.write(cells, arguments.output, overwrite=arguments.overwrite)
     values = {"command": "generate", "output": arguments.output, "cells": cells.n_obs, "genes": cells.n_vars}
@@ -399,11 +398,12 @@ def _add_layer(
     import numpy as np
 
     from sccountsdiff.compat import setup_args
-    from sccountsdiff.model.results import check_key, write_result
+    from sccountsdiff.model.results import check_key, check_result, write_result
 
-    tables, setup = model._cells(data), setup_args(model.registry_)
-    in_use = {"the counts": setup["layer"], "their mask": setup["mask_layer"]}
+    tables, setup = model._cells(data, options.get("layer")), setup_args(model.registry_)
+    in_use = {"the counts": options.get("layer", setup["layer"]), "their mask": setup["mask_layer"]}
     check_key(arguments.key_added, [""], in_use)
+    check_result(data, tables, arguments.key_added, [""])
     values = compute()
     layer = np.full(tables.adata.shape, np.nan, values.dtype)
     places = tables.adata.var_names.get_indexer(list(genes))  # -1 for a gene that is predicted, but not in the data
@@ -416,7 +416,7 @@ def _add_layer(
 def _write(arguments: argparse.Namespace, model: CountsDiffImputer, data: AnnData | MuData, started: float) -> Outcome:
     from sccountsdiff.model.results import written_layers
 
-    tables = model._cells(data)
+    tables = model._cells(data, getattr(arguments, "layer", None))
     layers = written_layers(data, tables, getattr(arguments, "key_added", "imputed"))
     io.write(data, arguments.output, overwrite=arguments.overwrite)
     values = {"command": arguments.command, "output": arguments.output, "layers": layers}
@@ -427,6 +427,12 @@ def _write(arguments: argparse.Namespace, model: CountsDiffImputer, data: AnnDat
 def _finished(values: dict[str, Any], text: str, started: float) -> Outcome:
     seconds = time.monotonic() - started
     return Outcome(text, values | {"seconds": round(seconds, 3), "version": version("sccountsdiff")})
+
+
+def _typed(model: CountsDiffImputer, options: dict[str, Any]) -> dict[str, Any]:
+    """The options, with categories as the model knows them."""
+    named = {"covariates", "transform_covariates"} & options.keys()
+    return options | {name: _typed_covariates(model, options[name]) for name in named}
 
 
 def _typed_covariates(model: CountsDiffImputer, covariates: dict[str, Any] | Path) -> dict[str, Any]:

@@ -196,7 +196,8 @@ class NamesOrFile(argparse.Action):
     ) -> None:
         """Read the file, if it is one."""
         if len(values) == 1 and Path(values[0]).is_file():
-            values = Path(values[0]).read_text(encoding="utf-8").split()
+            lines = Path(values[0]).read_text(encoding="utf-8").splitlines()
+            values = [line.strip() for line in lines if line.strip()]
             if not values:
                 raise argparse.ArgumentError(self, "the file has no names in it")
         setattr(namespace, self.dest, values)

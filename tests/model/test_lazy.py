@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.model import lazy
@@ -112,6 +115,17 @@ def test_a_cluster_of_two_processes_gives_the_same_integers(trained, query, dens
     ):
         computed = found.compute()
     np.testing.assert_array_equal(dense(computed), dense(expected))
+
+
+def test_what_was_asked_for_is_not_changed_by_more_training(trained, query, dense):
+    large = in_dask(query, sparse=True)
+    model = copy.deepcopy(trained)
+    expected = dense(model.impute(query, **QUICK))
+    model.impute(large, **QUICK)
+    with torch.no_grad():
+        for weights in model.module.parameters():
+            weights.add_(1.0)
+    np.testing.assert_array_equal(dense(large.layers["imputed"].compute(scheduler="sync")), expected)
 
 
 @pytest.mark.slow

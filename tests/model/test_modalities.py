@@ -214,3 +214,61 @@ class TestSeveralModalities:
         model = train(pair, 1)
         with pytest.raises(KeyError, match=r"modalities\['layer'\] must be one of atac, not 'rna'"):
             model.impute(mudata.MuData({"atac": make_pair()["prot"].copy()}))
+
+
+class TestQueriesAndViews:
+    @pytest.fixture
+    def model(self, pair, train):
+        CountsDiffImputer.setup_mudata(pair, modalities=BOTH)
+        return train(pair, 1)
+
+    def test_a_gene_with_the_name_of_a_protein_is_none(self, model, make_pair, dense):
+        """Whether the query has that protein or not; genes that the model does not know are left alone."""
+        for without in ([], ["p1"]):
+            query = make_pair(30, seed=1, n_with=30)
+            plain = query.copy()
+            plain.mod["prot"] = plain["prot"][:, ~plain["prot"].var_names.isin(without)].copy()
+            other = ad.AnnData(
+                np.full((30, 1), 777.0, np.float32), obs=query["rna"].obs, var=pd.DataFrame(index=["p1"])
+            )
+            rna = ad.concat([query["rna"], other], axis=1, merge="first")
+            found, expected = (
+                model.get_normalized_expression(mudata.MuData({"rna": of_rna, "prot": plain["prot"]}), silent=True)
+                for of_rna in (rna, query["rna"])
+            )
+            np.testing.assert_array_equal(found, expected)
+
+    def test_a_view_gets_all_results(self, model, pair):
+        view = pair[:20]
+        model.impute(view, **QUICK)
+        assert all("imputed" in view[name].layers for name in BOTH["layer"])
+
+    @pytest.mark.parametrize("place", ["layer", "obsm"])
+    def test_what_is_the_users_is_not_replaced(self, model, pair, place):
+        if place == "layer":
+            pair["rna"].layers["imputed"] = pair["rna"].X.copy()
+        else:
+            pair.obsm["imputed_prot"] = np.ones((60, 3))
+        with pytest.raises(ValueError, match=r"would overwrite .*'imputed"):
+            model.impute(**QUICK)
+
+    def test_counts_may_be_in_another_place(self, pair, train, make_pair):
+        for part in pair.mod.values():
+            part.layers["counts"] = part.X.copy()
+        CountsDiffImputer.setup_mudata(pair, modalities=BOTH, layer="counts")
+        model, query = train(pair, 1), make_pair(20, seed=2)
+        options = {"layer": "X", "silent": True}
+        assert model.denoise(query, **options).shape == (20, 23)
+        assert model.get_normalized_expression(query, **options).shape == (20, 23)
+        assert model.log_likelihood(query, n_times=2, **options).shape == (20,)
+        assert model.posterior_predictive_sample(query, n_folds=2, n_steps=2, **options).shape == (20, 23)
+
+
+def test_genes_in_any_form_and_no_spread_of_one_draw(trained, query, dense):
+    names = query.var_names[:3]
+    options = {"what": "zeros", "key_added": None, "silent": True, "seed": 0}
+    found = [trained.impute(query, genes=genes, **options) for genes in (list(names), names, (name for name in names))]
+    for other in found[1:]:
+        np.testing.assert_array_equal(dense(found[0]), dense(other))
+    trained.impute(query, n_samples=3, n_steps=1, final="mean", return_mean=False, seed=0, silent=True)
+    assert "imputed" in query.layers and "imputed_sd" not in query.layers

@@ -8,6 +8,7 @@ import anndata as ad
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from sccountsdiff.model import denoise, generate, plan
 from sccountsdiff.model.streaming import BlockFolder
@@ -67,6 +68,33 @@ def test_an_interrupted_call_goes_on_to_the_same_file(trained, query, sites, den
     assert n_read == [2, 3], "blocks that were done are not made again"
     trained.impute(query, **kwargs)
     np.testing.assert_array_equal(dense(READ[suffix](path).layers["imputed"]), dense(query.layers["imputed"]))
+
+
+@pytest.mark.parametrize("changed", ["one count", "two genes", "attrition"])
+def test_of_other_data_or_settings_nothing_is_kept(trained, query, sites, dense, tmp_path, monkeypatch, changed):
+    path, fill = tmp_path / "result.h5ad", plan.fill
+
+    def interrupted(*args, **kwargs):
+        yield next(fill(*args, **kwargs))
+        raise KeyboardInterrupt
+
+    kwargs = KWARGS | {"sites": sites, "n_samples": 2, "n_steps": 2, "attrition": torch.tensor([0.0, 0.00501])}
+    monkeypatch.setattr(plan, "fill", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trained.impute(query, out=path, **kwargs)
+    monkeypatch.setattr(plan, "fill", fill)
+    if changed == "one count":
+        counts = query.X.toarray()
+        counts[1, 0] += 50
+        query.X = type(query.X)(counts)
+    elif changed == "two genes":
+        names = query.var_names.tolist()
+        query.var_names = [names[1], names[0], *names[2:]]
+    else:
+        kwargs["attrition"] = torch.tensor([0.0, 0.00502])
+    trained.impute(query, out=path, **kwargs)
+    trained.impute(query, **kwargs)
+    np.testing.assert_array_equal(dense(ad.read_h5ad(path).layers["imputed"]), dense(query.layers["imputed"]))
 
 
 def test_without_a_seed_it_can_go_on_too(trained, query, sites, tmp_path):

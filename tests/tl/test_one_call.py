@@ -46,6 +46,17 @@ def test_imputed_counts_are_those_of_the_model(adata, by_hand):
     assert note["covariates"] == ["cell_type"] and note["n_epochs"] == 2
 
 
+@pytest.mark.parametrize(("call", "key"), [("impute", "imputed"), ("denoise", "denoised")])
+def test_what_is_the_users_is_not_replaced_and_found_before_training(adata, monkeypatch, call, key):
+    adata.layers[key] = mine = adata.X.copy()
+    monkeypatch.setattr(CountsDiffImputer, "train", None)
+    with pytest.raises(ValueError, match=f"would overwrite adata.layers\\['{key}'\\]"):
+        getattr(sccountsdiff.tl, call)(adata)
+    assert adata.layers[key] is mine
+    with pytest.raises(TypeError, match="out"):
+        sccountsdiff.tl.impute(adata, key_added="other", out="x.h5ad")
+
+
 def test_denoised_counts_are_those_of_the_model(adata, by_hand):
     adata.layers["umi"], adata.X = adata.X, adata.X.log1p()
     kwargs = {"labels_key": "cell_type", "random_state": 3, "layer": "umi", "silent": True}

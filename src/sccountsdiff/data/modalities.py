@@ -14,7 +14,7 @@ from anndata import AnnData
 
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.messages import matrix_name
-from sccountsdiff.data.reading import BlockMask, Matrix, as_matrix, by_rows, dense, is_sparse
+from sccountsdiff.data.reading import BlockMask, DaskMatrix, Matrix, as_matrix, by_rows, dense, is_sparse
 
 if TYPE_CHECKING:
     from mudata import MuData
@@ -177,6 +177,11 @@ def join_modalities(
         masks.append(_mask_of(part, name, mask_layers[name], known is not None))
         places.append(place)
 
+    if known is not None and not known.prefixed:
+        # A feature that the model does not know in this modality is not taken for one of another that has its name.
+        for name, own in features.items():
+            is_known = np.isin(own.astype(str), np.asarray(known.names[name]).astype(str))
+            features[name] = np.where(is_known, own, np.array([f"{name}:{feature}" for feature in own], dtype=object))
     everything = np.concatenate(list(features.values()))
     prefixed = len(np.unique(everything)) < len(everything) if known is None else known.prefixed
     if prefixed:
@@ -209,7 +214,8 @@ def join_modalities(
 
 
 def _read(part: AnnData, layer: str | None, argument: str | None) -> Matrix:
-    return by_rows(as_matrix(get_matrix(part, layer, argument), matrix_name(layer)))
+    matrix = as_matrix(get_matrix(part, layer, argument), matrix_name(layer))
+    return by_rows(matrix[:] if isinstance(matrix, DaskMatrix) else matrix)  # several are read in memory
 
 
 def _mask_of(part: AnnData, name: str, mask_layer: str | None, is_query: bool) -> Matrix | None:

@@ -169,6 +169,26 @@ def sample_checksum(matrix: Matrix) -> bytes:
     return checksum.digest()
 
 
+def whole_checksum(matrix: Matrix) -> bytes:
+    """All of a matrix as a checksum: tells whether any entry was changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.arange(12.0).reshape(4, 3)
+    >>> before = whole_checksum(counts)
+    >>> counts[2, 1] += 1
+    >>> whole_checksum(counts) == before
+    False
+    """
+    checksum = hashlib.blake2b(f"{matrix.shape} {matrix.dtype}".encode(), digest_size=16)
+    for _, _, block in iter_blocks(matrix):
+        parts = (block.indptr, block.indices, block.data) if is_sparse(block) else (block,)
+        for part in parts:
+            checksum.update(part.tobytes())
+    return checksum.digest()
+
+
 def _members(codes: np.ndarray, n_labels: int) -> sp.csr_array:
     """Which of the cells have each label, ``(labels, cells)``."""
     return sp.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_labels, len(codes)))

@@ -22,7 +22,7 @@ from sccountsdiff.data.messages import suggestion
 from sccountsdiff.data.modalities import KnownFeatures
 from sccountsdiff.data.reading import DaskMatrix
 from sccountsdiff.data.source import CellSource, CellTables, CountMatrix, find_cells, make_source, open_counts
-from sccountsdiff.data.summary import CountSummary
+from sccountsdiff.data.summary import CountSummary, whole_checksum
 from sccountsdiff.model.fields import known_features
 from sccountsdiff.module import CountsDiffModule
 
@@ -152,6 +152,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
             raise ValueError(f"`{argument}` must be a list of genes, not one name: pass [{genes!r}].")
         if not isinstance(genes, Iterable):
             raise TypeError(f"`{argument}` must be a list of genes, not {genes!r}.")
+        genes = list(genes)
         place = {name: position for position, name in enumerate(self.gene_names)}
         for gene in genes:
             if gene not in place:
@@ -192,9 +193,9 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         """Features of each modality, if the model was set up with several."""
         return known_features(field_state(self.registry_, REGISTRY_KEYS.X_KEY))
 
-    def _counts_adata(self, adata: AnnData | MuData | None) -> AnnData:
+    def _counts_adata(self, adata: AnnData | MuData | None, layer: str | None = None) -> AnnData:
         """The AnnData that holds the counts."""
-        return self._cells(adata).adata
+        return self._cells(adata, layer).adata
 
     def _is_own(self, adata: AnnData | MuData | None) -> bool:
         """Whether data is that of the model, which was checked when it was set up."""
@@ -240,7 +241,9 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         for name, tensor in self.module.state_dict().items():
             weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         if source is not None:
-            for part in (*source.matrix.fingerprint, source.categories.tobytes(), source.continuous.tobytes()):
+            matrices = [matrix for matrix in (source.counts, source.matrix.mask) if matrix is not None]
+            known = (source.columns, source.categories, source.continuous)
+            for part in (*map(whole_checksum, matrices), *(values.tobytes() for values in known)):
                 data.update(part)
         return {"weights": weights.hexdigest(), "data": data.hexdigest()}
 

@@ -128,7 +128,7 @@ class DenoiseMixin(CountsDiffBase):
         transforms = read_transforms(self, transform_covariates, transform_batch)
         if out is not None and indices is not None:
             raise ValueError("`out` holds all cells: leave out `indices`.")
-        table = self._counts_adata(adata)
+        table = self._counts_adata(adata, layer)
         rows, order = unique_rows(indices, table)
         source = self._source(adata, unseen_to_null, rows, layer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -171,6 +171,7 @@ class ImputeMixin(CountsDiffBase):
             raise ValueError(
                 "`out` holds layers of all cells: leave out `indices` and `return_mean`, and name `key_added`."
             )
+        genes = list(genes) if isinstance(genes, Iterable) and not isinstance(genes, str) else genes
         n_folds = whole_number("n_folds", n_folds)
         check_number("min_value", min_value)
         given = read_settings(ImputeMixin.impute, sampling)
@@ -193,6 +194,8 @@ class ImputeMixin(CountsDiffBase):
         draw_dtype = results.count_dtype_of(source.counts.dtype)
         draw_dtype = draw_dtype if settings.final == "sample" or by_law else mean_dtype
         layers = results.result_layers(n_chains, quantiles, settings.final, draw_dtype, mean_dtype)
+        if n_chains == 1 and not by_law:
+            layers.pop("_sd", None)  # of one draw there is none
         args = setup_args(self.registry_) | ({} if layer is None else {"layer": tables.layer})
         in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
         in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
@@ -201,7 +204,7 @@ class ImputeMixin(CountsDiffBase):
         else:
             results.check_key(key, list(layers), in_use)
             if out is None:
-                results.check_can_write(tables.adata, key, list(layers))
+                results.check_result(self.adata if adata is None else adata, tables, key, list(layers))
         plan = Plan(
             source=source,
             rows=rows,
@@ -227,7 +230,7 @@ class ImputeMixin(CountsDiffBase):
         note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
         note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
         if out is not None and key is not None:
-            asked = note | {"quantiles": quantiles, "min_value": min_value, "genes": list(genes or []), "key": key}
+            asked = note | {"quantiles": quantiles, "min_value": min_value, "genes": genes or [], "key": key}
             asked |= {"sites": digest_of(sites, tables.adata)}
             return self._impute_to_file(plan, BlockFolder(out, asked | self._digests(source)), tables, key, note)
         made: Mapping[str, Any]

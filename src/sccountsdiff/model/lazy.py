@@ -64,8 +64,8 @@ def impute_lazily(module: CountsDiffModule, plan: Plan) -> dict[str, dask.array.
     counts = _row_chunks(source.counts, step)
     mask = [None] * len(bounds) if source.matrix.mask is None else _row_chunks(source.matrix.mask, step)
     # What is shared is one task, so that it is sent once; the data is not part of it.
-    # From a GPU it goes by way of the host: not every worker need have one.
-    sent = module if module.device.type == "cpu" else copy.deepcopy(module).cpu()
+    # A copy, as the model may be trained further before anything is computed; on the host, as not every worker need have a GPU.
+    sent = copy.deepcopy(module).cpu()
     shared = dask.delayed(
         (sent, module.device.type, replace(plan, source=cast("CellSource", None)), source.columns),
         pure=False,

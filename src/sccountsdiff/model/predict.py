@@ -93,7 +93,7 @@ class PredictMixin(CountsDiffBase):
         n_samples, n_folds = whole_number("n_samples", n_samples), whole_number("n_folds", n_folds)
         settings = read_settings(PredictMixin.posterior_predictive_sample, sampling).resolve(self.module)
         genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
-        rows, order = unique_rows(indices, self._counts_adata(adata))
+        rows, order = unique_rows(indices, self._counts_adata(adata, layer))
         source = self._source(adata, unseen_to_null, rows, layer)
         dtype = count_dtype_of(source.counts.dtype) if settings.final == "sample" else np.dtype(np.float32)
         filled = engine.fill(
@@ -191,7 +191,7 @@ class PredictMixin(CountsDiffBase):
         settings, n_chains = engine.expectation_settings(self.module, guidance)
         transforms = read_transforms(self, transform_covariates, transform_batch)
         genes = slice(None) if gene_list is None else self._gene_positions(gene_list, "gene_list")
-        data = self._counts_adata(adata)
+        data = self._counts_adata(adata, layer)
         rows, order = unique_rows(indices, data)
         source = self._source(adata, unseen_to_null, rows, layer)
         columns, of_groups = self.gene_names[genes], self.module.group_members
@@ -274,7 +274,7 @@ class PredictMixin(CountsDiffBase):
         self._require_trained()
         n_times = whole_number("n_times", n_times)
         seed = engine.choose_seed(seed)
-        rows, order = unique_rows(indices, self._counts_adata(adata))
+        rows, order = unique_rows(indices, self._counts_adata(adata, layer))
         source = self._source(adata, unseen_to_null, rows, layer)
         values = []
         with torch.inference_mode():

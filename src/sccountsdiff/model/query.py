@@ -18,7 +18,7 @@ from sccountsdiff.compat import is_mudata_setup, layer_names, setup_args
 from sccountsdiff.data.counts import get_matrix
 from sccountsdiff.data.covariates import check_new_categories
 from sccountsdiff.data.messages import listing
-from sccountsdiff.data.reading import Matrix, as_matrix, dense, is_sparse
+from sccountsdiff.data.reading import DaskMatrix, Matrix, as_matrix, dense, is_sparse
 from sccountsdiff.data.source import match_genes
 from sccountsdiff.model.base import CountsDiffBase
 
@@ -202,6 +202,7 @@ class QueryMixin(CountsDiffBase):
 def _padded(matrix: Any, positions: np.ndarray) -> Matrix:
     """Columns by position; those at -1 are missing: NaN, or False in a mask."""
     matrix = as_matrix(matrix, "counts")
+    matrix = matrix[:] if isinstance(matrix, DaskMatrix) else matrix
     absent = positions < 0
     if matrix.dtype.kind != "b":
         # Whole numbers of more than 2 bytes are not all exact in single precision.

@@ -209,6 +209,25 @@ def check_can_write(data: AnnData, key: str, suffixes: list[str]) -> None:
             )
 
 
+def check_result(data: AnnData | MuData, tables: CellTables, key: str, suffixes: list[str]) -> None:
+    """Refuse data to which :func:`write_result` cannot write, or in which it would replace what is the user's."""
+    if tables.joined is None:
+        check_can_write(tables.adata, key, suffixes)
+        return
+    mdata = cast("MuData", data)
+    for part in tables.joined.parts:
+        own = mdata.mod.get(part.name)
+        if own is None:  # what is in `obsm` may be of an earlier call
+            continue
+        check_can_write(own, key, suffixes)
+        for name in {f"{key}{suffix}" for suffix in suffixes} - _written(own.uns.get(NOTES, {}), key):
+            if f"{name}_{part.name}" in mdata.obsm:
+                raise ValueError(
+                    f"`key_added={key!r}` would overwrite mdata.obsm['{name}_{part.name}'], which `impute` has not written: "
+                    "choose another name, or delete it."
+                )
+
+
 def write_layers(
     data: AnnData,
     key: str,
@@ -273,9 +292,14 @@ def write_to_modalities(
         if len(part.cells) < mdata.n_obs:
             for name, matrix in layers.items():
                 mdata.obsm[f"{name}_{part.name}"] = matrix[:, part.features]
+        own = mdata.mod.get(part.name)  # not the same: a view has become data of its own when it was written to
         if own is not None:
             of_part = {name: matrix[part.cells][:, part.features] for name, matrix in layers.items()}
-            write_layers(own, key, of_part, note, keep=set(layers_in_use(keep)))
+            of_modality = {
+                name: value.get(part.name) if isinstance(value, Mapping) else value for name, value in note.items()
+            }
+            own_note = {name: value for name, value in of_modality.items() if value is not None}
+            write_layers(own, key, of_part, own_note, keep=set(layers_in_use(keep)))
 
 
 def _written(notes: Mapping, key: str) -> set[str]:

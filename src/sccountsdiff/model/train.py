@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from sccountsdiff.calibration import calibrate, level
 from sccountsdiff.checkpoints import KEY, Checkpoints, as_tables, check_settings, read_checkpoint
 from sccountsdiff.checks import check_keywords, check_share, keywords_of, whole_number
+from sccountsdiff.compat import setup_args
 from sccountsdiff.data.reading import compute_here
 from sccountsdiff.data.splitting import split_train_validation
 from sccountsdiff.files import check_can_write, check_folder
@@ -213,15 +214,18 @@ class TrainMixin(SetupMixin):
         if saved is not None:
             if KEY not in saved:
                 raise ValueError(f"{path} is a checkpoint, but not of such a training: choose another folder.")
-            check_settings(path, saved[KEY]["settings"], settings)
+            old = saved[KEY]["settings"]
+            check_settings(path, old, dict.fromkeys(old) | settings)  # one that is no longer asked for is another, too
             logger.info("Going on from %s, after %d steps.", path, saved["global_step"])
         return saved
 
     def _training_settings(self, asked: Mapping[str, object], split: Sequence[np.ndarray]) -> dict[str, str]:
         """What decides how training goes, but for random numbers."""
         made = self.init_params_["non_kwargs"] | self.init_params_["kwargs"]
-        counts = self._open_counts(self._cells(None))
-        data = [*counts.fingerprint, *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
+        source = self._source()
+        data = [*source.matrix.fingerprint, *(rows.tobytes() for rows in split), "\0".join(self.gene_names).encode()]
+        data += [source.categories.tobytes(), source.continuous.tobytes(), repr(setup_args(self.registry_)).encode()]
+        data.append(repr(self.categories).encode())
         digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
         return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
 

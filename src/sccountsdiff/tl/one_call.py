@@ -12,9 +12,12 @@ from anndata import AnnData
 from sccountsdiff.checks import check_keywords, keywords_of, whole_number
 from sccountsdiff.compat import layer_names
 from sccountsdiff.model import CountsDiffImputer
+from sccountsdiff.model.results import check_can_write, check_key
 from sccountsdiff.seeding import global_seed
 
-_OF_THE_CALL = ("self", "adata", "indices", "key_added", "layer", "seed", "return_mean", "unseen_to_null", "on_move")
+_OF_THE_CALL = (
+    "self", "adata", "indices", "key_added", "layer", "seed", "return_mean", "unseen_to_null", "on_move", "out",
+)  # fmt: skip
 
 
 def impute(
@@ -93,7 +96,8 @@ def impute(
         "mask_layer": mask_layer,
         "zeros": zeros,
     }
-    with _trained(adata, setup, key_added, max_epochs, random_state, model_kwargs, train_kwargs) as model:
+    suffixes = ["", "_sd", *(f"_q{q:g}" for q in impute_kwargs.get("quantiles") or ())]
+    with _trained(adata, setup, key_added, suffixes, max_epochs, random_state, model_kwargs, train_kwargs) as model:
         model.impute(adata, key_added=key_added, seed=random_state, **impute_kwargs)
         adata.uns["sccountsdiff"][key_added] |= _note(model, random_state)
     return adata if copy else None
@@ -164,7 +168,7 @@ def denoise(
         "size_factor_key": size_factor_key,
         "mask_layer": mask_layer,
     }
-    with _trained(adata, setup, key_added, max_epochs, random_state, model_kwargs, train_kwargs) as model:
+    with _trained(adata, setup, key_added, [""], max_epochs, random_state, model_kwargs, train_kwargs) as model:
         adata.layers[key_added] = model.denoise(adata, depth=depth, final=final, silent=silent)
         note = {"depth": depth, "final": final, "layers": [key_added], "version": version("sccountsdiff")}
         note |= {name: setup[name] for name in ("layer", "mask_layer") if setup[name] is not None}
@@ -178,6 +182,7 @@ def _trained(
     adata: AnnData,
     setup: dict[str, Any],
     key_added: str,
+    suffixes: list[str],
     max_epochs: int | None,
     random_state: int,
     model_kwargs: Mapping[str, Any] | None,
@@ -194,6 +199,8 @@ def _trained(
         raise ValueError(
             f"`key_added` must be the name of a layer other than that of counts and mask, not {key_added!r}."
         )
+    check_key(key_added, suffixes, {})
+    check_can_write(adata, key_added, suffixes)  # before training, which would be lost
     with global_seed(whole_number("random_state", random_state, least=0)):
         # The set-up leaves marks, which are not for the user's data; the counts themselves are shared.
         cells = AnnData(
