@@ -12,8 +12,6 @@ from sccountsdiff.benchmark.missingness.molecules import SEEN_SHARE, Molecules, 
 __all__ = [
     "MAR",
     "MCAR",
-    "MISSINGNESS",
-    "SEEN_SHARE",
     "CorrelatedPanel",
     "Missingness",
     "MNARHigh",
