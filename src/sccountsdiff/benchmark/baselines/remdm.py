@@ -219,7 +219,7 @@ class ReMDM(TorchBaseline):
     guidance: float = sampling(1.0)
     known: Literal["clean", "noised"] = sampling("clean")
     n_resamples: int = sampling(1)
-    max_epochs: int = 50
+    max_epochs: int = 200
     ema_decay: float | None = 0.99
 
     def __post_init__(self) -> None:
