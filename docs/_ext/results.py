@@ -55,7 +55,7 @@ def read(name: str) -> pd.DataFrame:
     if not path.exists():
         raise ResultError(f"There is no saved result {name!r}.")
     table = pd.read_csv(path)
-    if not name.startswith(("comparison_", "tier1_")):
+    if not name.startswith(("comparison_", "tier1_", "tier2_")):
         return table
     table = table[table["metric"].notna() & (table["group"] != "reference")]
     draws = table["n_samples"].map(lambda n: "" if n == 1 else f" ({n})")

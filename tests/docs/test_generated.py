@@ -219,6 +219,9 @@ class TestTiers:
         for name in ("a", "b"):
             table = pd.DataFrame(rows, columns=["method", "metric", "value"]).assign(dataset=name, **fixed)
             table.to_csv(tmp_path / f"tier1_{name}.csv", index=False)
+        slow = table[table["method"].str.startswith("countsdiff")].assign(seed=3, value=9.0)
+        slow = pd.concat([slow, slow.assign(method="dca", value=8.0)])
+        slow.to_csv(tmp_path / "tier2_b.csv", index=False)
         return tiers.comparisons(tiers.tables(tmp_path))
 
     def test_tables_of_values_have_the_best_answer_of_each_method(self, results, tmp_path):
@@ -227,15 +230,18 @@ class TestTiers:
         assert lines[at + 2 : at + 4] == ["| countsdiff | **1** | **1** |", "| scvi | 2 | 2 |"]
         at = lines.index("| mmd | a | b |")
         assert lines[at + 2 : at + 4] == ["| scvi | **0.4** | **0.4** |", "| countsdiff | 0.5 | 0.5 |"]
+        at = lines.index(":::{tab-item} Slow methods, and all genes")
+        assert lines[at + 2 : at + 6] == ["| rmse | b |", "|---|---|", "| dca | **8** |", "| countsdiff | 9 |"]
 
     def test_what_ran_is_counted_by_seeds_and_failures_are_not(self, results, tmp_path):
         table = tiers.tables(tmp_path)
-        failed = table.iloc[:1].assign(method="dca", metric=None, value=None)
+        failed = table.iloc[:1].assign(method="gain", metric=None, value=None)
         lines = tiers.runs(pd.concat([table, failed])).splitlines()
         assert lines == [
             "| seeds | a | b |",
             "|---|---|---|",
             "| countsdiff | 1 + 0 | 1 + 0 |",
+            "| dca | 0 + 0 | 1 + 0 |",
             "| scvi | 1 + 0 | 1 + 0 |",
         ]
 
@@ -274,12 +280,26 @@ class TestTiers:
     def test_counts_are_by_method_and_kind_of_metric(self, results):
         lines = tiers.counts(results).splitlines()
         assert lines[0] == "| against | single entries | distribution | all |"
-        assert lines[2:] == ["| scvi | 2/0/0 | 0/0/2 | 2/0/2 |"]
+        assert lines[2:] == ["| scvi | 2/0/0 | 0/0/2 | 2/0/2 |", "| dca | 0/0/1 | 0/0/0 | 0/0/1 |"]
+
+    def test_what_has_no_answer_is_not_beaten(self, tmp_path):
+        fixed = {"dataset": "a", "protocol": "all", "group": "naive", "n_samples": 1, "seed": 13, "se": 0.01}
+        rows = [(method, "mmd", pattern, 1.0) for method in tiers.OURS for pattern in ("mcar", "panel")]
+        rows += [(method, "mmd", pattern, 2.0) for method in ("magic", "remdm") for pattern in ("mcar", "panel")]
+        rows += [(method, "rmse", pattern, 1.0) for method in (*tiers.OURS, "magic") for pattern in ("mcar", "panel")]
+        table = pd.DataFrame(rows, columns=["method", "metric", "missingness", "value"]).assign(tier="tier1", **fixed)
+        found = tiers.comparisons(table)
+        assert set(zip(found["rival"], found["metric"], found["missingness"], strict=True)) == {
+            ("magic", "rmse", "mcar"),
+            ("remdm", "mmd", "mcar"),
+            ("remdm", "mmd", "panel"),
+        }
 
     def test_losses_are_listed(self, results):
         lines = tiers.losses(results).splitlines()
         assert lines[2:] == [
-            f"| {name} | all | mcar | mmd | 0.5 (`countsdiff`) | 0.4 (`scvi_draw`) | 0.01 |" for name in "ab"
+            *(f"| {name} | all | mcar | mmd | 0.5 (`countsdiff`) | 0.4 (`scvi_draw`) | 0.01 |" for name in "ab"),
+            "| b | all | mcar | rmse | 9 (`countsdiff_mean`) | 8 (`dca`) | 0.01 |",
         ]
 
 

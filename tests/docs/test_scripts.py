@@ -9,8 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from anndata import AnnData
+
+from sccountsdiff.benchmark.preprocessing import split_test
+from sccountsdiff.benchmark.tuning import training_cells
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "benchmarks").glob("*.py"))
 
@@ -30,13 +35,29 @@ def script():
 class TestComparison:
     def test_cheap_methods_come_first_and_slow_ones_last_and_less_often(self, script):
         jobs = list(script["jobs"](list(script["TASKS"])))
-        stages = [0 if job.method in script["CHEAP"] else 2 if job.method in script["SLOW"] else 1 for job in jobs]
+        tier_of = lambda job: script["tier_of"](job.seed)
+        stages = [2 if tier_of(job) == "tier2" else 0 if job.method in script["CHEAP"] else 1 for job in jobs]
         assert stages == sorted(stages) and len(set(jobs)) == len(jobs)
-        first, *_ = script["SEEDS"]
-        trained = [job for job in jobs if job.method in script["TRAINED"]]
+        trained = [job for job in jobs if job.method in script["TRAINED"] and tier_of(job) == "tier1"]
         assert [job.seed for job in trained] == sorted(job.seed for job in trained)
-        slow = [job for job in jobs if job.method in script["SLOW"]]
-        assert {job.seed for job in slow} == {first} and {job.dataset for job in slow} == set(script["SLOW_DATASETS"])
+        second = [job for job in jobs if tier_of(job) == "tier2"]
+        assert len({job.seed for job in second}) == 1 and {job.patterns for job in second} == {("mcar",)}
+        slow = [job for job in second if not job.dataset.endswith(script["WHOLE"])]
+        assert {job.method for job in slow} == {script["OURS"], *script["SLOW"]}
+        assert {job.dataset for job in slow} == set(script["SLOW_DATASETS"])
+
+    def test_no_setting_was_chosen_with_a_test_cell_of_the_first_tier(self, script, tmp_path):
+        counts = np.random.default_rng(0).poisson(2, (400, 20)).astype(np.float32)
+        cells = AnnData(counts, obs={"cell_type": list("ab") * 200})
+        cells.write_h5ad(tmp_path / "pbmc3k.h5ad")
+        comparison = script["Comparison"](tmp_path, tmp_path, tmp_path, tuned=True)
+        share, earlier = script["TEST_SHARE"], script["EARLIER_SEEDS"]
+        used = training_cells(comparison.dataset("pbmc3k"), earlier, share, min_cells=0).adata.obs_names
+        assert comparison.split("pbmc3k", earlier[0]) is comparison.dataset("pbmc3k")
+        for seed in script["SEEDS"]:
+            dataset = comparison.split("pbmc3k", seed)
+            test = split_test(dataset.adata, share, seed=seed, testable=dataset.testable)[1]
+            assert len(test) == 100 and not set(dataset.adata.obs_names[test]) & set(used)
 
     def test_only_methods_that_denoise_are_asked_to_and_the_paper_needs_types(self, script):
         jobs = list(script["jobs"](list(script["TASKS"])))
@@ -55,7 +76,7 @@ class TestComparison:
         chosen["scores"] = {"countsdiff_mean": 2.0, label: 1.0}
         (tmp_path / "tuning" / script["tuned_name"]("pbmc3k", "countsdiff_mean")).write_text(json.dumps(chosen))
         names = ["countsdiff", "countsdiff(model_kwargs={'n_hidden': 512})", "gene_mean", "gene_mean"]
-        for i, (name, seed) in enumerate(zip(names, (10, 10, 10, 0), strict=True)):
+        for i, (name, seed) in enumerate(zip(names, [*[script["SEEDS"][0]] * 3, 0], strict=True)):
             row = dict.fromkeys(script["COLUMNS"], 1) | {"dataset": "pbmc3k", "method": name, "seed": seed}
             row["protocol"] = "all"
             configuration = {"method": {"name": name.partition("(")[0]}}
