@@ -45,7 +45,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def bytes_per_entry(self) -> int:
-        """Memory that an entry of a cell takes in a pass without gradients, or more: how many draws are made at once goes by it."""
+        """Memory that an entry of a cell takes in a pass without gradients, or more; how many draws are made at once goes by it."""
         return 4096
 
     @abstractmethod

@@ -172,7 +172,7 @@ class MLP(Backbone):
 
     @property
     def bytes_per_entry(self) -> int:
-        """See :attr:`Backbone.bytes_per_entry`: channels, outputs and what is made of them; the hidden layers are of cells."""
+        """See :attr:`Backbone.bytes_per_entry`; channels, outputs and what is made of them; the hidden layers are of cells."""
         return 128
 
     def forward(self, channels: Tensor, tokens: Tensor, only_first: bool = False) -> Tensor:

@@ -94,7 +94,7 @@ class Transformer(Backbone):
 
     @property
     def bytes_per_entry(self) -> int:
-        """See :attr:`Backbone.bytes_per_entry`: a token, and the layer of four times its width, before and after."""
+        """See :attr:`Backbone.bytes_per_entry`; a token, and the layer of four times its width, before and after."""
         return 4 * 10 * self.n_hidden
 
     def forward(self, channels: Tensor, tokens: Tensor) -> Tensor:
