@@ -84,7 +84,8 @@ def counts(table: pd.DataFrame) -> str:
     for rival, part in table.groupby("rival", sort=False):
         numbers = count_outcomes(part, "kind").reindex(kinds, fill_value=0)
         cells = [*numbers.to_numpy().tolist(), numbers.sum().tolist()]
-        lines.append(f"| {rival} | " + " | ".join("/".join(map(str, cell)) for cell in cells) + " |")
+        shown = ["/".join(map(str, cell)) if any(cell) else "–" for cell in cells]
+        lines.append(f"| {rival} | " + " | ".join(shown) + " |")
     return "\n".join([*lines, ""])
 
 
