@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 
 import anndata as ad
+import mudata
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+import sccountsdiff
 from sccountsdiff import CountsDiffImputer
 from sccountsdiff.model import lazy
 
@@ -139,3 +141,25 @@ def test_minibatches_are_read_by_another_process(simulate, seeded):
             model.train(1, batch_size=16, datasplitter_kwargs=options, accelerator="cpu", enable_progress_bar=False)
         found.append(model.history["train_loss"].to_numpy(float))
     np.testing.assert_array_equal(*found)
+
+
+def test_what_was_imputed_is_drawn(trained, query):
+    large = in_dask(query, sparse=True)
+    large.obsm["X_first"] = query.X.toarray()[:, :2]
+    trained.impute(large, **QUICK)
+    first, second = large.var_names[:2]
+    assert len(sccountsdiff.pl.gene_pair(large, first, second, show=False)) == 2
+    for gene in (None, first):
+        sccountsdiff.pl.uncertainty(large, gene, basis="X_first", show=False)
+
+
+def test_genes_that_are_lacking_and_modalities_are_read_in_memory(trained, query, dense):
+    few = in_dask(query[:, 3:].copy(), sparse=True)
+    CountsDiffImputer.prepare_query_anndata(few, trained)
+    assert np.isnan(dense(few.X)[:, :3]).all()
+    np.testing.assert_array_equal(dense(few.X)[:, 3:], query.X.toarray()[:, 3:])
+    mdata = mudata.MuData({"rna": in_dask(query, sparse=True), "prot": ad.AnnData(np.ones((query.n_obs, 2)))})
+    mdata["prot"].obs_names, mdata["prot"].var_names = query.obs_names, ["p0", "p1"]
+    mdata.update()
+    CountsDiffImputer.setup_mudata(mdata, modalities={"layer": ["rna", "prot"]})
+    assert len(CountsDiffImputer(mdata, n_hidden=8, n_layers=1).gene_names) == query.n_vars + 2

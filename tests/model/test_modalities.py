@@ -263,6 +263,13 @@ class TestQueriesAndViews:
         assert model.log_likelihood(query, n_times=2, **options).shape == (20,)
         assert model.posterior_predictive_sample(query, n_folds=2, n_steps=2, **options).shape == (20, 23)
 
+    def test_the_note_of_each_says_where_its_own_counts_are(self, pair, train):
+        pair["rna"].layers["umi"] = pair["rna"].X.copy()
+        CountsDiffImputer.setup_mudata(pair, modalities=BOTH, layer={"rna": "umi", "prot": None})
+        train(pair, 1).impute(**QUICK)
+        notes = [pair[name].uns["sccountsdiff"]["imputed"] for name in BOTH["layer"]]
+        assert [note.get("layer") for note in notes] == ["umi", None]
+
 
 def test_genes_in_any_form_and_no_spread_of_one_draw(trained, query, dense):
     names = query.var_names[:3]
