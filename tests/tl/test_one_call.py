@@ -46,6 +46,12 @@ def test_imputed_counts_are_those_of_the_model(adata, by_hand):
     assert note["covariates"] == ["cell_type"] and note["n_epochs"] == 2
 
 
+@pytest.mark.parametrize("quantiles", [0.5, np.array([0.1, 0.9])])
+def test_quantiles_in_any_form(adata, quantiles):
+    sccountsdiff.tl.impute(adata, quantiles=quantiles, **QUICK)
+    assert {f"imputed_q{q:g}" for q in np.ravel(quantiles)} <= set(adata.layers)
+
+
 @pytest.mark.parametrize(("call", "key"), [("impute", "imputed"), ("denoise", "denoised")])
 def test_what_is_the_users_is_not_replaced_and_found_before_training(adata, monkeypatch, call, key):
     adata.layers[key] = mine = adata.X.copy()

@@ -117,8 +117,8 @@ class TrainMixin(SetupMixin):
         -----
         A training that is interrupted, by Ctrl-C or by a signal that asks to end, leaves the best weights so far in the
         model, which then is trained, and raises ``KeyboardInterrupt`` or ``SystemExit`` (143). One whose loss is no number any
-        more, or explodes, raises ``sccountsdiff.training.TrainingDiverged``, a ``RuntimeError``, and leaves the best weights too. Without a
-        single epoch the model is as it was.
+        more, or explodes, raises ``sccountsdiff.training.TrainingDiverged``, a ``RuntimeError``, and leaves the best weights
+        too. Without a single epoch the model is as it was.
 
         Examples
         --------

@@ -71,8 +71,8 @@ def impute(
 
     Notes
     -----
-    Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` unless a single draw is asked for, and ``uns["sccountsdiff"][key_added]``
-    with the settings of training and sampling.
+    Writes ``layers[key_added]``, ``layers[key_added + "_sd"]`` unless a single draw is asked for, and
+    ``uns["sccountsdiff"][key_added]`` with the settings of training and sampling.
 
     Examples
     --------
@@ -96,8 +96,7 @@ def impute(
         "mask_layer": mask_layer,
         "zeros": zeros,
     }
-    suffixes = ["", "_sd", *(f"_q{q:g}" for q in impute_kwargs.get("quantiles") or ())]
-    with _trained(adata, setup, key_added, suffixes, max_epochs, random_state, model_kwargs, train_kwargs) as model:
+    with _trained(adata, setup, key_added, ["", "_sd"], max_epochs, random_state, model_kwargs, train_kwargs) as model:
         model.impute(adata, key_added=key_added, seed=random_state, **impute_kwargs)
         adata.uns["sccountsdiff"][key_added] |= _note(model, random_state)
     return adata if copy else None
