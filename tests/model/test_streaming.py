@@ -78,7 +78,8 @@ def test_of_other_data_or_settings_nothing_is_kept(trained, query, sites, dense,
         yield next(fill(*args, **kwargs))
         raise KeyboardInterrupt
 
-    kwargs = KWARGS | {"sites": sites, "n_samples": 2, "n_steps": 2, "attrition": torch.tensor([0.0, 0.00501])}
+    rates = torch.zeros(4, *query.shape)  # so many that they are not shown in full
+    kwargs = KWARGS | {"sites": sites, "n_samples": 2, "n_steps": 4, "spacing": "even", "attrition": rates}
     monkeypatch.setattr(plan, "fill", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained.impute(query, out=path, **kwargs)
@@ -91,7 +92,8 @@ def test_of_other_data_or_settings_nothing_is_kept(trained, query, sites, dense,
         names = query.var_names.tolist()
         query.var_names = [names[1], names[0], *names[2:]]
     else:
-        kwargs["attrition"] = torch.tensor([0.0, 0.00502])
+        kwargs["attrition"] = rates.clone()
+        kwargs["attrition"][1:, 3:-3, 3:-3] = 0.3
     trained.impute(query, out=path, **kwargs)
     trained.impute(query, **kwargs)
     np.testing.assert_array_equal(dense(ad.read_h5ad(path).layers["imputed"]), dense(query.layers["imputed"]))
