@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.calibration import CALIBRATED_CELLS, LARGEST_LEVEL, calibrate, level
+from sccountsdiff.calibration import CALIBRATED_CELLS, LARGEST_LEVEL, LARGEST_ZERO_ODDS, calibrate, level
 from sccountsdiff.diffusion import NOISED, OBSERVED
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import TruncatedNegativeBinomial
@@ -179,9 +179,39 @@ class TestLaws:
         module.denoiser.gene_means.copy_(torch.from_numpy(means))
         calibrate(module, **cells)
         dispersion, odds = module.denoiser.log_calibration.tolist()
-        # Numbers that are tried are .3 from each other, and .75: the right ones, or those beside.
+        # Dispersions that are tried are .3 from each other: the right one, or one beside. The odds are then those of as many
+        # zeros as there are, some 200 at least in the cells that are looked at: with a standard error of .07 at most.
         assert abs(dispersion - log_dispersion) < 0.31
-        assert abs(odds - log_zero_odds) < 0.76
+        none = (1 + means / np.exp(1 + dispersion)) ** -np.exp(1 + dispersion)
+        shares = 1 / (1 + (1 / none - 1) * np.exp(-odds))
+        seen = cells["x0"][:: len(cells["x0"]) // CALIBRATED_CELLS]
+        assert shares.mean() == pytest.approx(float((seen == 0).double().mean()), rel=0.25)
+        assert abs(odds - log_zero_odds) < 0.5
+
+    def test_as_many_zeros_are_expected_as_there_are(self):
+        """Half of the entries are seen, so that two standard errors of some hundred zeros are a fifth of them."""
+        cells, means = self.cells(np.e, -1.0, n=CALIBRATED_CELLS)
+        module = make(head="truncated_mixture")
+        module.denoiser.gene_means.copy_(torch.from_numpy(means))
+        calibrate(module, **cells)
+        x = cells["x0"]
+        status = (torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.5).float()
+        denoise = module.denoise_with(cells["categories"], cells["continuous"])
+        with torch.no_grad():
+            law = denoise(x * status, status, torch.ones(len(x)), torch.zeros(len(x), dtype=torch.bool))
+        hidden = status == 0
+        expected, found = law.log_zero.exp()[hidden].sum(), (x[hidden] == 0).sum()
+        assert float(expected) == pytest.approx(float(found), rel=0.2)
+
+    @pytest.mark.parametrize("zeros, expected", [(0.0, -LARGEST_ZERO_ODDS), (1.0, LARGEST_ZERO_ODDS)])
+    def test_odds_of_zeros_are_bounded(self, zeros, expected):
+        """Where there are none, or nothing else."""
+        cells, means = self.cells(np.e, 0.0, n=50)
+        cells["x0"] = cells["x0"].clamp_min(1) * (1 - zeros)
+        module = make(head="truncated_nb")
+        module.denoiser.gene_means.copy_(torch.from_numpy(means))
+        calibrate(module, **cells)
+        assert module.denoiser.log_calibration[1] == expected
 
     def test_makes_validation_cells_likelier_and_the_same_each_time(self):
         cells, _ = self.cells(1.0, -1.5, n=300)

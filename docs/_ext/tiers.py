@@ -17,6 +17,7 @@ from sccountsdiff.benchmark.outcomes import OUTCOMES, count_outcomes, head_to_he
 
 OURS = ("countsdiff", "countsdiff_mean", "countsdiff_log_mean")
 FAMILIES = {"gaussian_regression_draw": "gaussian_regression", "scvi_refined": "scvi", "scvi_draw": "scvi"}
+FAMILIES["remdm_mean"] = "remdm"
 KINDS = {
     "single entries": ("rmse", "mae", "poisson_loss", "spearman", "log_mse"),
     "totals": ("ratio_of_sums",),

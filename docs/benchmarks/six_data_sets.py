@@ -92,6 +92,7 @@ OURS = "countsdiff"
 FAMILIES = {
     "gaussian_regression": ("gaussian_regression", "gaussian_regression_draw"),
     "scvi": ("scvi", "scvi_refined", "scvi_draw"),
+    "remdm": ("remdm", "remdm_mean"),
     OURS: ("countsdiff_mean", OURS, "countsdiff_log_mean"),
 }
 """Answers of one method: settings are chosen for the first, and most share one trained model."""

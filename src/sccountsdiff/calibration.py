@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from torch import Tensor
 
 from sccountsdiff.diffusion import MISSING, NOISED, OBSERVED, NoisedCounts, Prediction, indicators
@@ -27,8 +26,8 @@ LARGEST_LEVEL = 0.1
 CALIBRATED_CELLS, CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 512, 15_000, 2
 """Cells that laws are calibrated on at most, entries of theirs at a time, and times that half of all are hidden."""
 
-DISPERSIONS, ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), (0.0, -0.75, -1.5)
-"""What may be added to log dispersions and to the log-odds of zeros, where laws are calibrated."""
+DISPERSIONS, LARGEST_ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), 3.0
+"""What may be added to log dispersions, where laws are calibrated, and how much to the log-odds of zeros at most."""
 
 LEVELLED_CELLS = 512
 """Cells at a time of which predictions are added up."""
@@ -92,8 +91,9 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
 def calibrate(module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor) -> None:
     """Find how sure to be of counts, from cells that the network was not trained on.
 
-    What is added to log dispersions and to the log-odds of zeros is that under which these cells are as well calibrated as may
-    be; for a group of genes of which nothing is seen, that under which its counts are likeliest given all others.
+    What is added to log dispersions is that under which these cells are as well calibrated as may be, and to the log-odds of
+    zeros that under which there are as many of them; for a group of genes of which nothing is seen, that under which its counts
+    are likeliest given all others.
     """
     if module.denoiser.log_calibration is not None:
         _calibrate_laws(module, x0, missing, categories, continuous)
@@ -121,7 +121,8 @@ def _calibrate_laws(
 ) -> None:
     """Those of all genes, with half of the entries observed, then with the other half; by the PIT, which should be uniform.
 
-    Not by the likelihood, which would make all laws wide for the sake of a few counts that are far out.
+    Not by the likelihood, which would make all laws wide for the sake of a few counts that are far out. Of zeros, which are rare,
+    the PIT says little: how many there are does.
     """
     head, found = module.denoiser.head, module.denoiser.log_calibration
     assert found is not None
@@ -139,15 +140,31 @@ def _calibrate_laws(
             look = module.generative(NoisedCounts(x0 - y, status, t, t, y, kept=t), null, categories, continuous)
             looks.append(_some_noised(y, status, **look, generator=generator))
     best = torch.inf
-    for dispersion, zero_odds in itertools.product(DISPERSIONS, ZERO_ODDS):
-        shifts = {"log_dispersion": dispersion, "log_zero_odds": zero_odds}
-        laws = ((y, head.law(outputs, replace(given, **shifts)), u) for y, outputs, given, u in looks)
+    for dispersion in DISPERSIONS:
+        widened = [(y, outputs, replace(given, log_dispersion=dispersion), u) for y, outputs, given, u in looks]
+        zero_odds = _zero_odds([(y, head.law(outputs, given)) for y, outputs, given, _ in widened])
+        laws = ((y, head.law(outputs, replace(given, log_zero_odds=zero_odds)), u) for y, outputs, given, u in widened)
         pit = torch.cat([_pit(*law) for law in laws]).sort().values
         uniform = (torch.arange(len(pit), dtype=pit.dtype, device=pit.device) + 0.5) / len(pit)
         distance = float((pit - uniform).square().sum())
         if distance < best:
             best = distance
             found.copy_(torch.tensor([dispersion, zero_odds]))
+
+
+def _zero_odds(laws: list[tuple[Tensor, Prediction]]) -> float:
+    """What to add to the log-odds of zeros, so that as many are expected of all laws as there are among the counts."""
+    logits = torch.cat([(law.log_zero - law.any_of(1.0).log()).double().flatten() for _, law in laws])
+    n_zeros = sum(int((y == 0).sum()) for y, _ in laws)
+
+    def too_many(odds: float) -> float:
+        return float(torch.sigmoid(logits + odds).sum()) - n_zeros
+
+    bounds = -LARGEST_ZERO_ODDS, LARGEST_ZERO_ODDS
+    for bound, sign in zip(bounds, (1, -1), strict=True):
+        if sign * too_many(bound) >= 0:  # even there: few zeros, or none
+            return bound
+    return brentq(too_many, *bounds, xtol=1e-3)
 
 
 def _halves(module: CountsDiffModule, x0: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -65,7 +65,7 @@ def test_dropout_does_not_depend_on_whether_gradients_are_recorded():
 
 def test_what_is_spread_around_means_costs_a_fraction_of_the_means():
     one, four = (sum(p.numel() for p in MLP(n_genes=1000, n_outputs=n).parameters()) for n in (1, 4))
-    means = 1000 * (256 + 1)
+    means = 1000 * (MLP(n_genes=2, n_outputs=1).n_hidden + 1)
     assert four - one < means
 
 
@@ -75,6 +75,28 @@ def test_outputs_beside_the_first_are_made_of_a_few_numbers(perturb):
     first, second = network(torch.rand(200, 3, 300), torch.randn(200, 2, 128))
     ranks = [int(torch.linalg.matrix_rank(outputs - outputs.mean(0), rtol=1e-4)) for outputs in (first, second)]
     assert ranks[0] > mlp.SHAPE_UNITS >= ranks[1]
+
+
+def test_outputs_that_are_written_side_by_side_are_those_of_the_layers_and_so_are_their_gradients(perturb, monkeypatch):
+    torch.manual_seed(0)
+    decoder = perturb(mlp.Decoder(n_hidden=8, n_genes=30, n_outputs=4)).double()
+    h, wanted = torch.randn(5, 8, dtype=torch.double, requires_grad=True), torch.randn(4, 5, 30, dtype=torch.double)
+    results = []
+    for is_seen in (True, False):
+        monkeypatch.setattr(mlp, "host_sees", lambda values, is_seen=is_seen: is_seen)
+        outputs = decoder(h)
+        results.append([outputs, *torch.autograd.grad((outputs * wanted).sum(), [h, *decoder.parameters()])])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_status_is_told_by_a_few_numbers(perturb):
+    torch.manual_seed(0)
+    encoder = perturb(MLP(n_genes=300, n_outputs=1, n_hidden=128)).eval().encoder
+    channels = torch.rand(200, 3, 300)
+    channels[:, :2] = 0.5  # cells differ in nothing but their status
+    h = encoder(channels)
+    assert int(torch.linalg.matrix_rank(h - h.mean(0), rtol=1e-4)) == mlp.STATUS_UNITS
 
 
 def test_the_first_output_alone_does_not_ask_for_the_others(channels, tokens, perturb):

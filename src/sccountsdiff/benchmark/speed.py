@@ -135,8 +135,7 @@ def run_speed(
     batch_size
         Cells in a minibatch.
     methods
-        Some of ``countsdiff``, ``countsdiff_small`` (half as wide, one layer), ``scvi``, ``magic``, ``knn_mean`` and
-        ``transformer`` (the paper's network). Default: all.
+        Some of ``countsdiff``, ``scvi``, ``magic``, ``knn_mean`` and ``transformer`` (the paper's network). Default: all.
     tasks
         Some of :data:`TASKS`.
     repeats

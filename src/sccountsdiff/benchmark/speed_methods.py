@@ -123,10 +123,6 @@ def _transformer(adata: AnnData, batch_size: int, max_epochs: int | None) -> Sub
     return _countsdiff(adata, min(batch_size, 4), max_epochs, "transformer", as_paper=True, **settings)
 
 
-def _small(adata: AnnData, batch_size: int, max_epochs: int | None) -> Subject:
-    return _countsdiff(adata, batch_size, max_epochs, "countsdiff_small", n_hidden=128, n_layers=1)
-
-
 def _scvi(adata: AnnData, batch_size: int, max_epochs: int | None) -> Subject:
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(adata)
@@ -162,7 +158,6 @@ def _baseline(name: str) -> Callable[[AnnData, int, int | None], Subject]:
 
 SUBJECTS: dict[str, Callable[[AnnData, int, int | None], Subject]] = {
     "countsdiff": _countsdiff,
-    "countsdiff_small": _small,
     "scvi": _scvi,
     "magic": _baseline("magic"),
     "knn_mean": _baseline("knn_mean"),

@@ -20,7 +20,7 @@ def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | Non
         return torch.binomial(counts, p, generator=generator)
     # Where there are counts is seen in less time than torch takes to pass over zeros.
     flat = counts.reshape(-1)
-    at = positions(flat != 0)
+    at = positions(flat)
     left = torch.binomial(flat.index_select(0, at), p.reshape(-1).index_select(0, at), generator=generator)
     return torch.zeros_like(flat).index_copy_(0, at, left).view_as(counts)
 

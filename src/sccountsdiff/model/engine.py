@@ -161,8 +161,8 @@ def fill(
             if summaries:
                 (chain, *_), lasts = zip(*of_fold, strict=True)
                 law = Outcome.stack(lasts)
-                if places is not None and len(noised := positions_of(NOISED, chain.status)) > len(places):
-                    law = law.of(torch.searchsorted(noised, places))
+                if places is not None and len(absent):  # which are drawn along
+                    law = law.of(torch.searchsorted(positions_of(NOISED, chain.status), places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
                 draws = torch.stack([_taken_at(drawn, places) for _, drawn in of_fold])  # no more of each is kept

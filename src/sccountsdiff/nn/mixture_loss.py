@@ -66,7 +66,8 @@ class _MixtureLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return (gradient * ctx.saved_tensors[0]).movedim(1, 0), *[None] * (1 + len(Entries._fields))
+        # In place, as the memory of another such array takes longer than the product; a second time, torch says that it is gone.
+        return ctx.saved_tensors[0].mul_(gradient).movedim(1, 0), *[None] * (1 + len(Entries._fields))
 
 
 def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries, slopes: Tensor) -> Tensor:
@@ -76,16 +77,16 @@ def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries, 
     """
     n_outputs, n_cells, n_genes = outputs.shape
     flat, total = outputs.movedim(0, 1).reshape(-1), outputs.new_zeros(())
-    is_zero = entries.xt + entries.y == 0
-    for has_counts, which in ((False, is_zero), (True, ~is_zero)):
-        for at in positions(which & (entries.weight != 0)).split(PIECE):
+    has_weight, has_count = (values.numpy() != 0 for values in (entries.weight, entries.xt + entries.y))
+    for has_counts, which in ((False, has_weight > has_count), (True, has_weight & has_count)):
+        for at in positions(torch.from_numpy(which)).split(PIECE):
             row = rows_of(at, (n_cells, n_genes))
-            places = [at + (row * (n_outputs - 1) + k) * n_genes for k in range(n_outputs)]
+            place = at + row * ((n_outputs - 1) * n_genes)  # of the first output; others are as many genes further on
             found = outputs.new_empty(n_outputs, len(at))
-            chosen = [flat.index_select(0, place) for place in places]
-            total += _loss(chosen, starts, entries.at(at, row), found.unbind(), has_counts).sum()
-            for place, slope in zip(places, found, strict=True):
-                slopes.view(-1).index_copy_(0, place, slope)
+            chosen = [flat[k * n_genes :].index_select(0, place) for k in range(n_outputs)]
+            total += _loss(chosen, starts, entries.at(at, row, has_counts), found.unbind(), has_counts).sum()
+            for k, slope in enumerate(found):
+                slopes.view(-1)[k * n_genes :].index_copy_(0, place, slope)
     return total
 
 

@@ -7,12 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
-from sccountsdiff.diffusion.host import host_sees, multiply_into, one_row_if_alike
+from sccountsdiff.diffusion.host import host_sees, one_row_if_alike
 from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
 
-SHAPE_UNITS = 64
+STATUS_UNITS = 32
+"""Numbers by which the network is told which genes are observed, noised or missing."""
+
+SHAPE_UNITS = 32
 """Numbers of which it is made how counts are spread around their means.
 
 With a weight for each hidden unit instead, as means have, a training step takes longer and nothing is predicted better.
@@ -42,7 +45,10 @@ class AdaptiveBlock(nn.Module):
 
 
 class Encoder(nn.Linear):
-    """From the channels of all genes to hidden units, with dropout of the channels.
+    """From the channels of all genes to hidden units, with dropout of counts.
+
+    Counts have a weight for each hidden unit. Which genes are observed, noised or missing is told by a few numbers: it matters as
+    a whole, such as how much is known of each kind of gene, and not gene by gene.
 
     Parameters
     ----------
@@ -51,46 +57,36 @@ class Encoder(nn.Linear):
     n_hidden
         Hidden width.
     dropout_rate
-        Dropout on the channels.
+        Dropout on the counts.
     """
 
     def __init__(self, n_genes: int, n_hidden: int, dropout_rate: float):
-        super().__init__(N_CHANNELS * n_genes, n_hidden)
+        super().__init__((N_CHANNELS - 1) * n_genes, n_hidden)
+        n_few = min(STATUS_UNITS, n_hidden)
+        self.few = nn.Linear(n_genes, n_few, bias=False)
+        self.status = nn.Linear(n_few, n_hidden, bias=False)
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, channels: Tensor) -> Tensor:
         """(cells, channels, genes) to (cells, n_hidden)."""
-        channels = self._dropped(channels)
+        counts, status = channels.tensor_split([N_CHANNELS - 1], dim=1)
+        if self.training and self.dropout.rate > 0:
+            # A gene is either noised or observed, so that one mask does for both of its counts.
+            counts = counts * numbers(self.dropout.kept(status.shape, status.device), counts.dtype)
         if torch.is_grad_enabled() or not host_sees(channels):
-            h = F.linear(channels.flatten(1), self.weight)
+            h = F.linear(counts.flatten(1), self.weight)
         else:
-            h = self.weight.new_zeros(len(channels), self.out_features)
-            for values, weights in zip(channels.unbind(1), self.weight.split(channels.shape[2], dim=1), strict=True):
-                h += _product(values, weights)
-        return h * self.dropout.scale + self.bias
-
-    def _dropped(self, channels: Tensor) -> Tensor:
-        """The channels without what is dropped in training."""
-        if not self.training or self.dropout.rate == 0:
-            return channels
-        # A gene is either noised or observed, so that one mask does for both of its counts.
-        kept = self.dropout.kept((len(channels), 2, channels.shape[2]), channels.device)
-        of_counts, of_status = numbers(kept, channels.dtype).unbind(1)
-        dropped = torch.empty_like(channels)
-        for channel, flags in enumerate((of_counts, of_counts, of_status)):
-            multiply_into(dropped[:, channel], channels[:, channel], flags)
-        return dropped
+            (noised, observed), (of_noised, of_observed) = counts.unbind(1), self.weight.chunk(2, dim=1)
+            h = _product(noised, of_noised) + _product(observed, of_observed)
+        return h * self.dropout.scale + (self.bias + self.status(self.few(one_row_if_alike(status[:, 0]))))
 
 
 def _product(values: Tensor, weights: Tensor) -> Tensor:
-    """Values (cells, genes) of one channel times its weights (n_hidden, genes), which the host sees.
+    """Values (cells, genes) of one channel times its weights (n_hidden, genes), which the host sees; nothing if there is nothing.
 
-    Nothing is multiplied if there is nothing, as of noised counts at t = 1, and one row if all cells have the same, as of the
-    status where the same genes are missing.
+    As of noised counts at t = 1.
     """
-    values = one_row_if_alike(values)
-    is_nothing = len(values) == 1 and not values.numpy().any()  # all rows of nothing are alike
-    return weights.new_zeros(()) if is_nothing else F.linear(values, weights)
+    return F.linear(values, weights) if values.numpy().any() else weights.new_zeros(len(values), len(weights))
 
 
 class Decoder(nn.Module):
@@ -120,8 +116,40 @@ class Decoder(nn.Module):
         """(cells, n_hidden) to (n_outputs, cells, genes), or to the first of these."""
         if only_first or self.shape is None:
             return self.mean(h)[None]
-        outputs = torch.cat([self.mean(h), self.shape(h)], dim=1)
+        few, rest = self.shape
+        layers = self.mean.weight, self.mean.bias, rest.weight, rest.bias
+        if host_sees(h) and not torch.is_autocast_enabled(h.device.type):
+            outputs = _SideBySide.apply(h, few(h), *layers)
+        else:
+            outputs = torch.cat([self.mean(h), self.shape(h)], dim=1)
         return outputs.unflatten(1, (self.n_outputs, -1)).movedim(1, 0)
+
+
+class _SideBySide(torch.autograd.Function):
+    """What two linear layers make of two inputs, written where it belongs: to copy it there takes as long as to compute it."""
+
+    @staticmethod
+    def forward(ctx, h: Tensor, few: Tensor, *layers: Tensor) -> Tensor:
+        weight, bias, weight_of_few, bias_of_few = layers
+        outputs = torch.empty(len(h), len(bias) + len(bias_of_few), dtype=h.dtype, device=h.device)
+        left, right = outputs.tensor_split([len(bias)], dim=1)
+        torch.addmm(bias, h, weight.T, out=left)
+        torch.addmm(bias_of_few, few, weight_of_few.T, out=right)
+        ctx.save_for_backward(h, few, weight, weight_of_few)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, ...]:
+        h, few, weight, weight_of_few = ctx.saved_tensors
+        left, right = gradient.tensor_split([len(weight)], dim=1)
+        return (
+            left @ weight,
+            right @ weight_of_few,
+            left.T @ h,
+            left.sum(0),
+            right.T @ few,
+            right.sum(0),
+        )
 
 
 def _zero(layer: nn.Linear) -> nn.Linear:
@@ -159,7 +187,7 @@ class MLP(Backbone):
     torch.Size([2, 4, 20])
     """
 
-    def __init__(self, n_genes: int, n_outputs: int, n_hidden: int = 256, n_layers: int = 2, dropout_rate: float = 0.1):
+    def __init__(self, n_genes: int, n_outputs: int, n_hidden: int = 128, n_layers: int = 2, dropout_rate: float = 0.1):
         super().__init__()
         n_hidden, n_layers = whole_number("n_hidden", n_hidden), whole_number("n_layers", n_layers, least=0)
         self.n_hidden = n_hidden

@@ -36,8 +36,11 @@ class Entries(NamedTuple):
         """The same of some of the cells."""
         return Entries(*(value if len(value) == 1 else value[some] for value in self))
 
-    def at(self, places: Tensor, row: Tensor) -> Entries:
-        """The same of some entries, at these positions row by row, which are in these rows, as vectors."""
+    def at(self, places: Tensor, row: Tensor, has_counts: bool = True) -> Entries:
+        """The same of some entries, at these positions row by row, which are in these rows, as vectors.
+
+        Where none of them has counts, those are left as they are: nobody asks for them.
+        """
         column = places - row * self.y.shape[1]
 
         def chosen(value: Tensor) -> Tensor:
@@ -45,7 +48,8 @@ class Entries(NamedTuple):
                 return value[:, 0] if len(value) == 1 else value[:, 0].index_select(0, row)
             return value[0].index_select(0, column) if len(value) == 1 else value.reshape(-1).index_select(0, places)
 
-        return Entries(*map(chosen, self))
+        skipped = () if has_counts else ("y", "xt")
+        return self._replace(**{name: chosen(value) for name, value in self._asdict().items() if name not in skipped})
 
 
 def posterior_nb_loss(outputs: Tensor, entries: Entries) -> Tensor:
@@ -95,7 +99,7 @@ class _PosteriorLoss(torch.autograd.Function):
             total += _without_counts(outputs[:, some].unbind(), entries.rows(some), into)
         # What counts add vanishes where there is none: it is computed where there is one, if that can be seen.
         if host_sees(entries.y):
-            at = positions(entries.y != 0)
+            at = positions(entries.y)
             row = rows_of(at, (n_cells, n_genes))
             loss, more = _of_counts([v.reshape(-1).index_select(0, at) for v in outputs], entries.at(at, row))
             if slopes is not None:

@@ -32,3 +32,16 @@ def test_large_counts_come_back_as_training_counts_of_their_gene():
 @pytest.mark.parametrize(("counts", "n_classes"), [([[0, 0]], 2), ([[0, 3]], 4), ([[0] * 99 + [500]], 2)])
 def test_number_of_classes(counts, n_classes):
     assert len(CountClasses(cells_of(counts), 0.95, max_classes=10)) == min(n_classes, 10)
+
+
+def test_means_of_laws_are_those_of_what_they_become():
+    """Of the last class, counts in training of the gene: their mean, with a standard error of a hundredth of it."""
+    counts = np.array([[0, 40, 0, 7], [1, 50, 2, 0], [3, 0, 1, 99]])
+    classes = CountClasses(cells_of(counts), 1.0, max_classes=6)
+    law = torch.rand(4, 6, generator=torch.Generator().manual_seed(0))
+    law /= law.sum(1, keepdim=True)
+    generator = torch.Generator().manual_seed(1)
+    drawn = classes.decode(torch.multinomial(law, 40_000, replacement=True, generator=generator).T, generator)
+    error = drawn.std(0) / len(drawn) ** 0.5
+    assert ((classes.mean(law, torch.arange(4)) - drawn.mean(0)).abs() < 4 * error).all()
+    assert classes.mean(torch.eye(6)[3:4], torch.tensor([1])).item() == 3

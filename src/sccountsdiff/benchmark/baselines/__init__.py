@@ -25,7 +25,7 @@ from sccountsdiff.benchmark.baselines.naive import (
     ScaledGeneMean,
     Zero,
 )
-from sccountsdiff.benchmark.baselines.remdm import ReMDM
+from sccountsdiff.benchmark.baselines.remdm import ReMDM, ReMDMMean
 from sccountsdiff.benchmark.baselines.scgpt import SCGPT, SCGPTPretrained
 from sccountsdiff.benchmark.baselines.scidpms import ScIDPMs
 from sccountsdiff.benchmark.baselines.scvi import SCVIBaseline, SCVIDraw, SCVIRefined
@@ -57,6 +57,7 @@ __all__ = [
     "KNNMean",
     "KNNSmoothing",
     "ReMDM",
+    "ReMDMMean",
     "SCGPTPretrained",
     "SCVIBaseline",
     "SCVIDraw",

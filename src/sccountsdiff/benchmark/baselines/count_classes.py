@@ -59,3 +59,10 @@ class CountClasses(nn.Module):
         chance = torch.rand(codes.shape, generator=generator, device=codes.device)
         chosen = torch.minimum((chance * self.number).long(), self.number - 1)
         return torch.where(codes == self.last, self.tail[self.first + chosen], codes.float())
+
+    def mean(self, law: Tensor, gene: Tensor) -> Tensor:
+        """Expected counts of entries (entries,) with these probabilities (entries, classes) and of these genes (entries,)."""
+        before = torch.cat([self.tail.new_zeros(1, dtype=torch.double), self.tail.double().cumsum(0)])
+        tail = (before[self.first + self.number] - before[self.first]) / self.number  # of each gene
+        counts = torch.arange(self.last, dtype=law.dtype, device=law.device)
+        return law[:, :-1] @ counts + law[:, -1] * tail.to(law.dtype)[gene]
