@@ -177,7 +177,7 @@ class MLP(Backbone):
     n_layers
         Residual blocks.
     dropout_rate
-        Dropout on the input channels and within the blocks.
+        Dropout on the counts and within the blocks.
 
     Examples
     --------
