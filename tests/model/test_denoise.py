@@ -72,7 +72,7 @@ class TestDenoise:
             adata = simulate(360).adata
             keys = {"categorical_covariate_keys": ["cell_type"], "continuous_covariate_keys": ["age"]}
             CountsDiffImputer.setup_anndata(adata, **keys)
-            model = train(adata, 60, model_kwargs={"n_hidden": 32, "head": head}, **TRAINED)
+            model = train(adata, 100, model_kwargs={"n_hidden": 32, "head": head}, **TRAINED)
         new = simulate(400, seed=11)
         missing = np.random.default_rng(0).random(new.rates.shape) < 0.3
         new.adata.X = np.where(missing, np.nan, new.adata.X.toarray())

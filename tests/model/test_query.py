@@ -193,10 +193,10 @@ class TestLoadQuery:
         model = CountsDiffImputer.load_query_data(new, reference, unfrozen=unfrozen)
         with seeded(0):
             model.train(30, enable_progress_bar=False, accelerator="cpu", plan_kwargs={"lr": 5e-3}, batch_size=64)
-        unseen = with_batches(simulate, 200, ["b4"], seed=2)
+        unseen = with_batches(simulate, 600, ["b4"], seed=2)
         kwargs = {"seed": 0, "silent": True}
         gain = model.log_likelihood(unseen, **kwargs) - reference.log_likelihood(unseen, unseen_to_null=True, **kwargs)
-        assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(200)
+        assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(600)
 
     def test_categories_may_stand_in_any_order(self, reference, new):
         """As in a column that has been made from others, with categories that no cell has."""
