@@ -16,8 +16,12 @@ from sccountsdiff.benchmark.metrics import get_metric
 from sccountsdiff.benchmark.outcomes import OUTCOMES, count_outcomes, head_to_head
 
 OURS = ("countsdiff", "countsdiff_mean", "countsdiff_log_mean")
-FAMILIES = {"gaussian_regression_draw": "gaussian_regression", "scvi_refined": "scvi", "scvi_draw": "scvi"}
-FAMILIES["remdm_mean"] = "remdm"
+FAMILIES = {
+    "gaussian_regression_draw": "gaussian_regression",
+    "scvi_refined": "scvi",
+    "scvi_draw": "scvi",
+    "remdm_mean": "remdm",
+}
 KINDS = {
     "single entries": ("rmse", "mae", "poisson_loss", "spearman", "log_mse"),
     "totals": ("ratio_of_sums",),

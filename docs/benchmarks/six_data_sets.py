@@ -9,7 +9,7 @@ cells have batches, each batch lacks other genes.
 
 Of one data set all genes are used as well, with one seed and random entries, and with the settings that were chosen for some.
 
-Methods of the first tier run with three seeds that were used once, when all was chosen. Their settings are chosen for each
+Methods of the first tier run with three seeds with which nothing was chosen. Their settings are chosen for each
 data set from a few (``sccountsdiff.benchmark.tuning.GRIDS``), on cells that are test cells with none of the seeds. The second
 tier, slow methods in their default settings on two data sets, and all genes, runs with an earlier seed.
 
@@ -63,7 +63,7 @@ WHOLE = "_all_genes"
 """What is added to the name of a file of which all genes are used."""
 
 SEEDS = (13, 14, 15)
-"""Seeds of the first tier; they were used once, when all was chosen."""
+"""Seeds of the first tier; nothing was chosen with them."""
 
 EARLIER_SEEDS = (10, 11, 12)
 """Seeds whose results were looked at while the model was made. Settings were chosen on cells that are training cells with all of them."""
