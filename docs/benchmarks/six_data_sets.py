@@ -19,7 +19,7 @@ and each run adds what it has finished to the tables, with the settings that wer
 them, everything is completed:
 
     python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods scvi remdm
-    python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods countsdiff --datasets pbmc3k --seeds 13
+    python docs/benchmarks/six_data_sets.py --data FOLDER --output six_data_sets --methods countsdiff --datasets pbmc3k --seeds 16
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ DATASETS = {
 WHOLE = "_all_genes"
 """What is added to the name of a file of which all genes are used."""
 
-SEEDS = (13, 14, 15)
+SEEDS = (16, 17, 18)
 """Seeds of the first tier; nothing was chosen with them."""
 
 EARLIER_SEEDS = (10, 11, 12)
