@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 from scvi import REGISTRY_KEYS
-from scvi.module.base import BaseModuleClass, LossOutput, auto_move_data
+from scvi.module.base import BaseModuleClass, LossOutput
 from torch import Tensor
 
 from sccountsdiff.data.missing import OBSERVED_KEY, is_missing
@@ -131,13 +131,14 @@ class CountsDiffModule(BaseModuleClass):
 
     # What a minibatch says ------------------------------------------------------------------------------------------
 
-    @auto_move_data
     def read(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Counts, which of them are missing, and covariates of a minibatch.
 
         NaN, a False in the mask (of each gene, or of each group of genes) and, with ``zeros="missing"``, a zero of a gene that the cell's type expresses
         (any type, if the cell's own is unknown) all mean that the count is missing.
         """
+        # Not by scvi-tools' decorator, which goes through all weights to find where they are.
+        tensors = {name: values.to(self.location.device) for name, values in tensors.items()}
         x = tensors[REGISTRY_KEYS.X_KEY].float()
         n = len(x)
         categories = tensors.get(REGISTRY_KEYS.CAT_COVS_KEY)

@@ -50,15 +50,20 @@ def assert_unchanged(dense):
 
 @pytest.fixture
 def spy(monkeypatch):
-    """The status of every entry in each draw that is made, in order."""
-    calls, sample = [], engine.sample
+    """The status of every entry in each draw that is made, and in each pass for an expectation, in order."""
+    calls, sample, expected_counts = [], engine.sample, engine.expected_counts
 
     def _spy(denoise, schedule, walk, x0, status, **settings):
         several = settings["generator"]
         calls.extend(np.split(status.numpy().copy(), len(several) if isinstance(several, list) else 1))
         return sample(denoise, schedule, walk, x0, status, **settings)
 
+    def _spy_on_passes(module, cells, status, guidance):
+        calls.append(status.numpy().copy())
+        return expected_counts(module, cells, status, guidance)
+
     monkeypatch.setattr(engine, "sample", _spy)
+    monkeypatch.setattr(engine, "expected_counts", _spy_on_passes)
     return calls
 
 

@@ -34,7 +34,11 @@ def plan():
     return _plan
 
 
-BLOCK = FilledBlock(0, COUNTS, SITES, DRAWS)
+def block(sites=SITES, values=DRAWS):
+    return FilledBlock(0, COUNTS, sites, np.flatnonzero(sites), values)
+
+
+BLOCK = block()
 
 
 def test_layers_hold_what_was_found_and_the_counts_around_it(plan):
@@ -47,13 +51,13 @@ def test_layers_hold_what_was_found_and_the_counts_around_it(plan):
 
 def test_genes_in_the_order_of_the_model_are_where_they_are(plan):
     sites = np.array([[True, False, False], [False, True, True]])
-    found = plan(columns=np.arange(3)).layers_of(FilledBlock(0, COUNTS, sites, DRAWS))
+    found = plan(columns=np.arange(3)).layers_of(block(sites))
     np.testing.assert_array_equal(found[""], [[2, 6, 7], [8, 2, 5]])
 
 
 def test_of_a_law_they_are_what_it_says(plan):
     mean, sd, median = np.arange(9.0).reshape(3, 3)
-    found = plan(by_law=True).layers_of(FilledBlock(0, COUNTS, SITES, np.array([mean, sd, median])))
+    found = plan(by_law=True).layers_of(block(values=np.array([mean, sd, median])))
     np.testing.assert_array_equal(found[""], [[5, 6, 0], [2, 9, 1]])
     np.testing.assert_array_equal(found["_sd"], [[0, 0, 3], [5, 0, 4]])
     np.testing.assert_array_equal(found["_q0.5"], [[5, 6, 6], [8, 9, 7]])

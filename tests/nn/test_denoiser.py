@@ -243,9 +243,9 @@ class TestGroups:
         return CountsDenoiser(MLP(8, 2, n_hidden=4), gene_means, Cosine(), "nb", gene_groups=self.GROUPS)
 
     @staticmethod
-    def ask(denoiser, x, status):
-        nothing = torch.zeros(len(x), 0)
-        return denoiser(x, status, torch.ones(len(x)), nothing.long(), nothing, torch.zeros(len(x), dtype=torch.bool))
+    def ask(denoiser, x, status, t=1.0):
+        nothing, times = torch.zeros(len(x), 0), torch.full((len(x),), t)
+        return denoiser(x, status, times, nothing.long(), nothing, torch.zeros(len(x), dtype=torch.bool))
 
     def test_prediction_scales_with_the_depth_of_the_group(self, denoiser, gene_means):
         status = torch.full((1, 8), NOISED)
@@ -261,7 +261,7 @@ class TestGroups:
         told = []
         denoiser.conditioning.depth.register_forward_hook(lambda module, args, output: told.append(args[0]))
         x = torch.arange(8.0)[None]
-        self.ask(denoiser, x, torch.tensor([[OBSERVED, NOISED] * 4]))
+        self.ask(denoiser, x, torch.tensor([[OBSERVED, NOISED] * 4]), t=0.5)
         expected = torch.log1p(torch.tensor([0.0 + 2 + 4, 6, 1 + 3, 5 + 7]))
         torch.testing.assert_close(told[0][0, :4], expected)
         assert told[0].shape == (1, 3 * 2 + 1)
@@ -304,3 +304,14 @@ def test_what_stays_the_same_along_a_chain_is_computed_once(copies, cells, pertu
         found = denoiser.predict(repeated["x"], repeated["status"], repeated["t"], context, repeated["null"])
         torch.testing.assert_close(found.log_mean, expected.log_mean)
         torch.testing.assert_close(found.log_dispersion, expected.log_dispersion)
+
+
+def test_at_the_last_time_nothing_is_made_of_what_is_noised(make_denoiser, cells, predict, perturb, monkeypatch):
+    """Of which nothing is left; it takes another way if nobody sees that, as on a GPU."""
+    denoiser = perturb(make_denoiser(head="nb")).eval()
+    last = {"x": cells.x * (cells.status == OBSERVED), "t": torch.ones(6)}
+    found = predict(denoiser, **last)
+    monkeypatch.setattr("sccountsdiff.nn.denoiser.host_sees", lambda values: False)
+    expected = predict(denoiser, **last)
+    torch.testing.assert_close(found.log_mean, expected.log_mean)
+    torch.testing.assert_close(found.log_dispersion, expected.log_dispersion)

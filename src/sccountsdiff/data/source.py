@@ -269,8 +269,9 @@ class CellSource:
     def read(self, rows: np.ndarray) -> tuple[np.ndarray, dict[str, Tensor]]:
         """Counts as they stand in the data, all genes, and the tensors for the model; ``rows`` in increasing order."""
         counts = self.matrix.read(rows)
-        known = self.select(counts).astype(np.float32, order="C")  # else sums differ in the last digit
-        known[:, ~self.present] = np.nan
+        known = self.select(counts).astype(np.float32, order="C", copy=False)  # else sums differ in the last digit
+        if not self.present.all():
+            known[:, ~self.present] = np.nan  # of a selection, which is a copy
         tensors = {
             REGISTRY_KEYS.X_KEY: torch.from_numpy(known),
             REGISTRY_KEYS.CAT_COVS_KEY: torch.from_numpy(self.categories[rows]),

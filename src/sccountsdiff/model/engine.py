@@ -27,11 +27,14 @@ from sccountsdiff.diffusion import (
     Outcome,
     Prediction,
     guide,
+    indicators,
     reverse_walk,
     sample,
     step_times,
 )
-from sccountsdiff.diffusion.host import positions, positions_of
+from sccountsdiff.diffusion.host import positions_of
+from sccountsdiff.diffusion.prediction import numbers
+from sccountsdiff.diffusion.rounding import checked_mean
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
@@ -74,16 +77,41 @@ class Chain(NamedTuple):
     generator: torch.Generator
 
 
+class Fold(NamedTuple):
+    """Entries that are filled in together, given all others: which they are, and where in the cells (``None``: all of these).
+
+    ``members`` says where they are among the entries of all folds (``None``: there are no others).
+    """
+
+    number: int
+    noised: Tensor
+    places: Tensor | None
+    members: Tensor | None
+
+    def status(self, at_rest: Tensor) -> Tensor:
+        """The status of all entries: noised are those that are filled in."""
+        return at_rest * numbers(~self.noised, at_rest.dtype)  # the value of `NOISED` is 0
+
+    def of(self, values: Tensor) -> Tensor:
+        """Its entries of all of the cells (cells, genes), row by row."""
+        return values.flatten() if self.places is None else values.flatten().index_select(0, self.places)
+
+    def put(self, values: Tensor, found: Tensor) -> Tensor:
+        """What was found of its entries (..., entries), among the values of all folds."""
+        return found if self.members is None else values.index_copy_(1, self.members, found)
+
+
 class FilledBlock(NamedTuple):
     """Some cells after entries of theirs were filled in.
 
-    ``counts`` stand as in the data, all genes of it; ``sites`` says which of the model's genes were filled in; ``values``,
-    in its order, row by row, are the draws, ``(n_samples, entries)``, or what was asked for of their law.
+    ``counts`` stand as in the data, all genes of it; ``sites`` says which of the model's genes were filled in, and ``places`` where
+    these are, row by row; ``values``, in that order, are the draws, ``(n_samples, entries)``, or what was asked for of their law.
     """
 
     number: int
     counts: np.ndarray
     sites: np.ndarray
+    places: np.ndarray
     values: np.ndarray
 
 
@@ -120,11 +148,14 @@ def fill(
     ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
+    takes_one_pass = settings.is_deterministic and settings.final == "mean" and on_move is None
+    takes_one_pass = takes_one_pass and n_samples == 1 and (only_means or not summaries)
     device = module.device
     absent = torch.from_numpy(np.flatnonzero(~source.present)).to(device)
     # Genes are in folds as a whole, the same in all cells: what is known of cells that are observed in the same genes is
     # computed once, and cells can be compared.
-    fold_of = torch.randperm(module.n_genes, generator=make_generator(device, seed, _FOLDS), device=device) % n_folds
+    shuffled = torch.randperm(module.n_genes, generator=make_generator(device, seed, _FOLDS), device=device)
+    fold_of = (shuffled % n_folds).cpu().numpy()
     for number, block in cell_blocks(module, rows, batch_size, silent, description, is_done):
         counts, tensors = source.read(block)
         cells = module.read(tensors)
@@ -136,39 +167,49 @@ def fill(
             at_rest = at_rest.masked_fill(missing, MISSING)
         # Genes that the data lacks are drawn along: networks trained on complete cells never saw a missing entry.
         at_rest[:, absent] = NOISED
-        values = x0.new_empty(len(summaries) or n_samples, np.count_nonzero(chosen))
-        folds = list(_folds(chosen, n_folds, fold_of))
+        entries = np.flatnonzero(chosen)
+        values = x0.new_empty(len(summaries) or n_samples, len(entries))
+        folds = list(_folds(chosen, entries, fold_of, n_folds, device))
+        if takes_one_pass:
+            for fold in folds:
+                status = fold.status(at_rest)
+                means = [
+                    expected_counts(module, one(module, cells, status, settings.guidance), status, settings.guidance)
+                    for one in transforms
+                ]
+                mean = means[0] if len(means) == 1 else torch.stack(means).mean(0)
+                values = fold.put(values, fold.of(mean)[None])
+            yield FilledBlock(number, counts, chosen, entries, values.cpu().numpy())
+            continue
         # Draws take the transforms in turn; of expectations, the mean over all is taken.
         n_each = 1 if settings.final == "sample" and not summaries else len(transforms)
 
         def chains(number=number, cells=cells, at_rest=at_rest, folds=folds, n_each=n_each) -> Iterator[Chain]:
-            for fold, _, places in folds:
-                status = torch.full_like(at_rest, NOISED)
-                if places is not None:
-                    status = at_rest.flatten().index_fill(0, places, NOISED).view(at_rest.shape)
-                rounding = make_generator(device, seed, number, _CARRIED, fold) if settings.known == "noised" else None
+            for fold in folds:
+                status = fold.status(at_rest)
+                keys = device, seed, number
+                rounding = make_generator(*keys, _CARRIED, fold.number) if settings.known == "noised" else None
                 carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
                 for k, j in itertools.product(range(n_samples), range(n_each)):
-                    some = carried[(k + j) % len(carried)]
-                    yield Chain(some, status, make_generator(device, seed, number, k, fold))
+                    yield Chain(carried[(k + j) % len(carried)], status, make_generator(*keys, k, fold.number))
 
         draw = partial(draw_sites, module, settings=settings, on_move=on_move, only_mean=only_means)
         most = ENTRIES_TOGETHER.get(device.type, BYTES_TOGETHER // module.denoiser.backbone.bytes_per_entry)
         n_together = 1 if on_move is not None else most // x0.numel()
         walked = _walk_together(draw, chains(), block, n_together, to_last=bool(summaries))
-        for _, members, places in folds:
+        for fold in folds:
             of_fold = itertools.islice(walked, n_samples * n_each)
             if summaries:
                 (chain, *_), lasts = zip(*of_fold, strict=True)
                 law = Outcome.stack(lasts)
-                if places is not None and len(absent):  # which are drawn along
-                    law = law.of(torch.searchsorted(positions_of(NOISED, chain.status), places))
+                if fold.places is not None and len(absent):  # which are drawn along
+                    law = law.of(torch.searchsorted(positions_of(NOISED, chain.status), fold.places))
                 found = torch.stack([summarise(law).to(x0.dtype) for summarise in summaries])
             else:
-                draws = torch.stack([_taken_at(drawn, places) for _, drawn in of_fold])  # no more of each is kept
+                draws = torch.stack([fold.of(drawn) for _, drawn in of_fold])  # no more of each is kept
                 found = draws if n_each == 1 else draws.unflatten(0, (n_samples, n_each)).mean(1)
-            values = found if members is None else values.index_copy_(1, members, found)
-        yield FilledBlock(number, counts, chosen, values.cpu().numpy())
+            values = fold.put(values, found)
+        yield FilledBlock(number, counts, chosen, entries, values.cpu().numpy())
 
 
 def _walk_together(
@@ -186,9 +227,10 @@ def _walk_together(
         yield from zip(some, last if to_last else drawn.chunk(len(some)), strict=True)
 
 
-def _taken_at(draw: Tensor, places: Tensor | None) -> Tensor:
-    """Some entries of a draw, or all of them, row by row."""
-    return draw.flatten() if places is None else draw.flatten().index_select(0, places)
+def expected_counts(module: CountsDiffModule, cells: dict[str, Tensor], status: Tensor, guidance: float) -> Tensor:
+    """Expected counts of noised entries given the observed ones, in one pass from t = 1 (cells, genes); of others, anything."""
+    denoise = guide(module.denoise_with(cells["categories"], cells["continuous"], only_mean=True), guidance)
+    return checked_mean(denoise(cells["x0"] * indicators(status)[0], status, torch.ones_like(status[:, 0])))
 
 
 def draw_sites(
@@ -293,18 +335,16 @@ def choose_seed(seed: int | None) -> int:
     return whole_number("seed", seed, least=0)
 
 
-def _folds(chosen: np.ndarray, n_folds: int, fold_of: Tensor) -> Iterator[tuple[int, Tensor | None, Tensor | None]]:
-    """Of each fold its number, where its entries are among those that are filled in, and where in the cells; ``None``: all.
-
-    ``fold_of`` says in which fold each gene is.
-    """
-    entries = None if chosen.all() else torch.from_numpy(np.flatnonzero(chosen)).to(fold_of.device)
-    if n_folds == 1:
-        if chosen.any():
-            yield 0, None, entries
-        return
-    fold_of = fold_of.repeat(len(chosen)) if entries is None else fold_of[entries % len(fold_of)]
-    for fold in range(n_folds):
-        members = positions(fold_of == fold)
-        if len(members):
-            yield fold, members, members if entries is None else entries[members]
+def _folds(
+    chosen: np.ndarray, entries: np.ndarray, fold_of: np.ndarray, n_folds: int, device: torch.device
+) -> Iterator[Fold]:
+    """The folds that have entries; ``fold_of`` says in which each gene is."""
+    for number in range(n_folds):
+        noised, places, members = chosen, entries, None
+        if n_folds > 1:
+            noised = chosen & (fold_of == number)
+            places = np.flatnonzero(noised)
+            members = torch.from_numpy(np.flatnonzero(noised.reshape(-1)[entries])).to(device)
+        if len(places):
+            somewhere = None if len(places) == chosen.size else torch.from_numpy(places).to(device)
+            yield Fold(number, torch.from_numpy(noised).to(device), somewhere, members)

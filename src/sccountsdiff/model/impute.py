@@ -25,7 +25,7 @@ from sccountsdiff.model.base import CountsDiffBase
 from sccountsdiff.model.engine import ChooseSites, OnMove, choose_batch_size, choose_seed
 from sccountsdiff.model.lazy import impute_lazily
 from sccountsdiff.model.plan import Plan
-from sccountsdiff.model.settings import SamplingSettings, read_settings, takes_sampling_settings
+from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
 from sccountsdiff.model.transform import KEEP, read_transforms
@@ -102,7 +102,8 @@ class ImputeMixin(CountsDiffBase):
         n_folds
             Folds of genes, the same in all cells, for imputing all zeros.
         return_mean
-            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``.
+            Return the mean over draws; otherwise all draws, ``(n_samples, cells, genes)``. Layers are written in either case,
+            unless ``key_added=None``.
         quantiles
             Write these quantiles to ``layers[f"{key_added}_q{quantile}"]``: of the predicted law or, with
             ``final="sample"``, of the draws. There is no interpolation: each is a count.
@@ -174,11 +175,7 @@ class ImputeMixin(CountsDiffBase):
         genes = list(genes) if isinstance(genes, Iterable) and not isinstance(genes, str) else genes
         n_folds = whole_number("n_folds", n_folds)
         check_number("min_value", min_value)
-        given = read_settings(ImputeMixin.impute, sampling)
-        n_samples = self._number_of_draws(n_samples, given, return_mean)
-        if n_samples == 0:
-            given = dataclasses.replace(given, n_steps=1, n_resamples=1, jump_length=1, final=given.final or "mean")
-        settings = given.resolve(self.module, averaging=return_mean and n_samples > 1)
+        settings, n_samples = self._how_to_draw(n_samples, return_mean, sampling)
         n_chains = 1 if settings.is_deterministic else n_samples
         n_taking_turns = n_chains if settings.final == "sample" else None
         transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
@@ -277,6 +274,32 @@ class ImputeMixin(CountsDiffBase):
         names = [f"{key}{suffix}" for suffix in plan.layers]
         blocks.finish(tables.adata.obs, tables.adata.var, {results.NOTES: {key: note | {"layers": names}}})
         return blocks.path
+
+    def _check_call(
+        self,
+        n_samples: int | None = None,
+        genes: Sequence[str] | None = None,
+        quantiles: Sequence[float] | float | None = None,
+        **others: Any,
+    ) -> None:
+        """Refuse values that :meth:`impute` would refuse, as far as they can be seen without cells, before training."""
+        known = {setting.name for setting in dataclasses.fields(SamplingSettings)}
+        sampling = {name: value for name, value in others.items() if name in known}
+        settings, n_samples = self._how_to_draw(n_samples, True, sampling)
+        n_chains = 1 if settings.is_deterministic else n_samples
+        _check_quantiles(quantiles, n_chains, settings.final != "sample", is_written=True)
+        if genes is not None:
+            self._gene_positions(genes, "genes")
+
+    def _how_to_draw(
+        self, n_samples: int | None, return_mean: bool, sampling: Mapping[str, Any]
+    ) -> tuple[ResolvedSettings, int]:
+        """Settings of draws, and how many of them to make."""
+        given = read_settings(ImputeMixin.impute, sampling)
+        n_samples = self._number_of_draws(n_samples, given, return_mean)
+        if n_samples == 0:
+            given = dataclasses.replace(given, n_steps=1, n_resamples=1, jump_length=1, final=given.final or "mean")
+        return given.resolve(self.module, averaging=return_mean and n_samples > 1), n_samples
 
     def _number_of_draws(self, n_samples: int | None, given: SamplingSettings, return_mean: bool) -> int:
         """How many draws to make; 0: none, as the law of the first step says it all."""

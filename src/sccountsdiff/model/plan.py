@@ -99,7 +99,7 @@ class Plan:
 
     def _places(self, block: FilledBlock) -> np.ndarray:
         """Where in the flat rows of the data the values of a block stand."""
-        places = np.flatnonzero(block.sites)
+        places = block.places
         if self.source.in_order:
             return places
         n_cells, n_genes = block.sites.shape

@@ -52,6 +52,7 @@ class RowCollector:
         self._dense = None if is_sparse else np.empty(shape, self.dtype)
         # The three arrays of a CSR matrix.
         self._values, self._genes = np.empty(0, self.dtype), np.empty(0, np.int32)
+        self._columns = np.empty(0, np.int32)  # of each entry of a block
         self._ends = np.zeros(shape[0] + 1, np.int64)
 
     def add(self, block: np.ndarray) -> None:
@@ -61,15 +62,18 @@ class RowCollector:
             self._dense[rows] = block
         else:
             # Row by row, which takes half as long as by way of coordinates.
-            is_stored = block != 0
-            at = np.flatnonzero(is_stored)
-            n_before = np.cumsum([0, *np.count_nonzero(is_stored, axis=1)])
+            n_genes = self._shape[1]
+            if len(self._columns) < block.size:
+                self._columns = np.tile(np.arange(n_genes, dtype=np.int32), len(block))
+            at = np.flatnonzero(block != 0)
+            n_before = np.searchsorted(at, np.arange(len(block) + 1) * n_genes)
             before, after = self._ends[rows.start], self._ends[rows.start] + len(at)
             if after > len(self._values):
                 # Blocks are much alike: make room for all the rest.
                 self._resize(math.ceil(after / rows.stop * self._shape[0]))
-            self._values[before:after] = block.ravel()[at]
-            self._genes[before:after] = at - np.repeat(np.arange(len(block)) * self._shape[1], np.diff(n_before))
+            values = block.astype(self.dtype, copy=False).ravel()
+            for row_by_row, stored in ((values, self._values), (self._columns, self._genes)):
+                np.take(row_by_row, at, out=stored[before:after], mode="clip")  # without a copy in between
             self._ends[rows.start + 1 : rows.stop + 1] = before + n_before[1:]
         self._n_done = rows.stop
 
@@ -106,7 +110,7 @@ def as_dtype(draws: np.ndarray, dtype: np.dtype) -> np.ndarray:
             f"A draw of {draws.max():g} does not fit into the type of the counts, {dtype}. If it has run away, use less "
             "`guidance`; otherwise convert the counts to float64."
         )
-    return draws.astype(dtype)
+    return draws.astype(dtype, copy=False)
 
 
 def with_values(block: np.ndarray, places: np.ndarray, values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.diffusion import Prediction, Schedule, indicators
-from sccountsdiff.diffusion.host import multiply_into
+from sccountsdiff.diffusion.host import host_sees, multiply_into
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone
 from sccountsdiff.nn.embeddings import Conditioning
 from sccountsdiff.nn.factors import FactorEquations, Factors
@@ -214,18 +214,28 @@ class CountsDenoiser(nn.Module):
         log_lost = torch.log1p(-p).clamp_min(-30).to(x.dtype)  # before 1 - p is lost to single precision
         p = p.to(x.dtype)
         observed, noised = indicators(status)
-        xt = x * noised
+        known = x * observed
+        # At t = 1 nothing is left of what is noised: no time is spent on it, if that is seen.
+        is_first = host_sees(p) and not p.numpy().any()
+        xt = p.expand_as(x) if is_first else x * noised
         with full_precision:
-            offset, depth = self._depth(x * observed, xt, self._expected(observed) + p * self._expected(noised), kept)
-            factors = self._posterior(x, observed, offset, context)
-        values = (x * torch.exp(-offset)).log1p_()
+            expected = self._expected(observed)
+            offset, depth = self._depth(
+                known, xt, expected if is_first else expected + p * self._expected(noised), kept
+            )
+            factors = self._posterior(known, observed, offset, context)
         channels = x.new_empty(len(x), N_CHANNELS, x.shape[1])
-        for channel, flags in enumerate((noised, observed)):
-            multiply_into(channels[:, channel], values, flags)
+        if is_first:
+            torch.mul(known, torch.exp(-offset), out=channels[:, 1]).log1p_()
+            channels[:, 0] = 0
+        else:
+            values = (x * torch.exp(-offset)).log1p_()
+            for channel, flags in enumerate((noised, observed)):
+                multiply_into(channels[:, channel], values, flags)
         channels[:, 2] = status
         with full_precision:
             log_mean = self.gene_means.log() + (offset + self._level(t))
-            given = HeadInput(log_mean, xt, p * noised, log_lost, self.gene_max)
+            given = HeadInput(log_mean, xt, xt if is_first else p * noised, log_lost, self.gene_max)
             if self.log_calibration is not None:
                 dispersion, zero_odds = self.log_calibration
                 given = replace(given, log_dispersion=dispersion, log_zero_odds=zero_odds)
@@ -245,14 +255,21 @@ class CountsDenoiser(nn.Module):
         low = place.long().clamp_max(N_LEVELS - 2)
         return torch.lerp(self.log_levels[low], self.log_levels[low + 1], (place - low).to(self.log_levels))[:, None]
 
+    @property
+    def corrections(self) -> list[Tensor]:
+        """What is measured once the network is trained."""
+        found = [self.log_levels]
+        if self.log_calibration is not None:
+            found.append(self.log_calibration)
+        if self.group_depth is not None:
+            found += [self.group_depth.log_level, self.group_depth.log_dispersion]
+        return found
+
     @torch.no_grad()
     def forget_corrections(self) -> None:
         """Those of an earlier training: a network is trained without them."""
-        self.log_levels.zero_()
-        if self.log_calibration is not None:
-            self.log_calibration.zero_()
-        if self.group_depth is not None:
-            self.group_depth.forget_corrections()
+        for measured in self.corrections:
+            measured.zero_()
 
     def _posterior(self, x: Tensor, observed: Tensor, offset: Tensor, context: CellContext) -> Tensor | None:
         """What the observed entries say about the factors; ``None`` if there are none."""

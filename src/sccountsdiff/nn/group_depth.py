@@ -70,12 +70,6 @@ class GroupDepth(nn.Module):
         return self.to_genes(self.log_level * unseen), self.to_genes(self.log_dispersion * unseen)
 
     @torch.no_grad()
-    def forget_corrections(self) -> None:
-        """Those of an earlier training: a network is trained without them."""
-        self.log_level.zero_()
-        self.log_dispersion.zero_()
-
-    @torch.no_grad()
     def fit(self, found: Tensor, expected: Tensor) -> None:
         """Fit the law of the depths to molecules found and expected (cells, groups), 0 where nothing is observed."""
         logs, _ = _log_ratio(found.double(), expected.double())
