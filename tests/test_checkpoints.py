@@ -43,19 +43,21 @@ class StopAt(Callback):
             os.kill(os.getpid(), self.number)
 
 
+SETTINGS = {
+    "max_epochs": 8,
+    "batch_size": 20,
+    "accelerator": "cpu",
+    "enable_progress_bar": False,
+    "train_size": 0.8,
+}
+
+
 def train(adata, seed=0, **kwargs):
     import scvi
 
     scvi.settings.seed = seed
     model = CountsDiffImputer(adata, n_hidden=8, n_layers=1)
-    settings = {
-        "max_epochs": 8,
-        "batch_size": 20,
-        "accelerator": "cpu",
-        "enable_progress_bar": False,
-        "train_size": 0.8,
-    }
-    model.train(**(settings | kwargs))
+    model.train(**(SETTINGS | kwargs))
     return model
 
 
@@ -108,6 +110,27 @@ def test_checkpoints_change_nothing_and_a_finished_training_is_not_repeated(simu
     assert_same(again, whole)
     assert again.is_trained and file.stat().st_mtime_ns == before
     np.testing.assert_array_equal(again.train_indices, whole.train_indices)
+
+
+def test_the_same_call_on_the_same_model_goes_on(simulate, whole, tmp_path):
+    """An interrupted model is trained, but not for as long as was asked for; once it is, there is nothing left to do."""
+    import scvi
+
+    scvi.settings.seed = 0
+    model = CountsDiffImputer(simulate(100).adata, n_hidden=8, n_layers=1)
+    with pytest.raises(KeyboardInterrupt):
+        model.train(**SETTINGS, checkpoint=tmp_path, callbacks=[StopAt(31)])
+    for _ in range(2):
+        model.train(**SETTINGS, checkpoint=tmp_path)
+        assert_same(model, whole)
+
+
+def test_a_training_that_started_elsewhere_is_another_one(simulate, tmp_path):
+    adata = simulate(60).adata
+    models = [train(adata, max_epochs=1), train(adata, seed=1, max_epochs=1)]
+    models[0].train(**SETTINGS, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="was made with other settings.*weights"):
+        models[1].train(**SETTINGS, checkpoint=tmp_path)
 
 
 def test_early_stopping_goes_on_too(simulate, tmp_path):

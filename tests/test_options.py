@@ -23,6 +23,8 @@ def parsed(annotation, *texts, name="thing", default=None):
         ("float | Tensor | Attrition", ["0.5"], 0.5),
         ("str | type[Head] | Head | None", ["nb"], "nb"),
         ("Literal['a', 'b'] | None", ["b"], "b"),
+        ("float | Literal['latent']", ["latent"], "latent"),
+        ("float | Literal['latent']", ["1e4"], 1e4),
         ("bool", [], True),
         ("Sequence[str] | None", ["a", "b"], ["a", "b"]),
         ("Sequence[float] | float | None", ["0.1", "0.9"], [0.1, 0.9]),

@@ -23,14 +23,14 @@ LARGEST_SHIFT = 2.0
 LARGEST_LEVEL = 0.1
 """Log means are changed by this much at most at each time: a network that is further off has not learnt."""
 
-CALIBRATED_CELLS, CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 512, 15_000, 2
-"""Cells that laws are calibrated on at most, entries of theirs at a time, and times that half of all are hidden."""
+CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 15_000, 2
+"""Entries of cells that laws are calibrated on at a time, and times that half of all are hidden."""
 
 DISPERSIONS, LARGEST_ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), 3.0
 """What may be added to log dispersions, where laws are calibrated, and how much to the log-odds of zeros at most."""
 
-LEVELLED_CELLS = 512
-"""Cells at a time of which predictions are added up."""
+CELLS_TOGETHER, BYTES_TOGETHER = 512, 2**31
+"""Cells at a time that are predicted, and the memory that this may take: with many genes, or a large network, they are fewer."""
 
 
 @torch.no_grad()
@@ -64,7 +64,7 @@ def _level_times(module: CountsDiffModule, x0: Tensor, missing: Tensor, categori
     generator = torch.Generator(x0.device).manual_seed(0)
     # Of each time, counts to come, those predicted, and the square of the difference of each cell.
     found, predicted, squares = torch.zeros(3, len(levels), dtype=torch.float64, device=x0.device)
-    for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
+    for some in torch.arange(len(x0), device=x0.device).split(_cells_together(module)):
         denoise = module.denoise_with(categories[some], continuous[some], only_mean=True)
         counts, null = x0[some], torch.zeros_like(missing[some, 0])
         for number in range(1, len(levels)):
@@ -128,7 +128,7 @@ def _calibrate_laws(
     assert found is not None
     found.zero_()
     # Spread over all: cells of one batch may stand together.
-    n_cells = min(len(x0), CALIBRATED_CELLS)
+    n_cells = min(len(x0), _cells_together(module))
     some = torch.arange(n_cells, device=x0.device) * len(x0) // max(n_cells, 1)
     x0, missing, categories, continuous = x0[some], missing[some], categories[some], continuous[some]
     generator = torch.Generator(x0.device).manual_seed(0)
@@ -150,6 +150,11 @@ def _calibrate_laws(
         if distance < best:
             best = distance
             found.copy_(torch.tensor([dispersion, zero_odds]))
+
+
+def _cells_together(module: CountsDiffModule) -> int:
+    """How many cells may be predicted at a time."""
+    return max(1, min(CELLS_TOGETHER, BYTES_TOGETHER // (module.n_genes * module.denoiser.backbone.bytes_per_entry)))
 
 
 def _zero_odds(laws: list[tuple[Tensor, Prediction]]) -> float:
@@ -200,7 +205,7 @@ def _hidden_groups(
     module: CountsDiffModule, x0: Tensor, missing: Tensor, categories: Tensor, continuous: Tensor
 ) -> Iterator[tuple[int, Tensor, Tensor, Callable[[], Prediction]]]:
     """Some cells at a time, and each group that some of them have beside others: its number, counts, its entries, and their law."""
-    for some in torch.arange(len(x0), device=x0.device).split(LEVELLED_CELLS):
+    for some in torch.arange(len(x0), device=x0.device).split(_cells_together(module)):
         denoise = module.denoise_with(categories[some], continuous[some])
         counts, lacking = x0[some], missing[some]
         t, null = torch.ones_like(counts[:, 0]), torch.zeros_like(lacking[:, 0])

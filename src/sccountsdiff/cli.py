@@ -261,6 +261,7 @@ def _train(arguments: argparse.Namespace) -> Outcome:
     import scvi
     from anndata import AnnData
 
+    from sccountsdiff.data.counts import default_layer
     from sccountsdiff.model import CountsDiffImputer
     from sccountsdiff.overview import describe_model
 
@@ -270,9 +271,7 @@ def _train(arguments: argparse.Namespace) -> Outcome:
     if isinstance(data, AnnData):
         if "modalities" in setup:
             raise ValueError(f"--modalities is for MuData, but {arguments.data} has no modalities.")
-        if "layer" not in setup and "counts" in data.layers:
-            setup["layer"] = "counts"
-        CountsDiffImputer.setup_anndata(data, **setup)
+        CountsDiffImputer.setup_anndata(data, **{"layer": default_layer(data)} | setup)
     else:
         if not (setup.get("modalities") or {}).get("layer"):
             raise ValueError(

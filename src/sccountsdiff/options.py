@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,10 @@ def _number_or_text(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
+def _number_or_one_of(choices: tuple[str, ...], text: str) -> float | str:
+    return text if text in choices else float(text)
+
+
 def _how_to_read(annotation: str) -> dict[str, Any] | None:
     """Arguments of ``add_argument`` for a type; ``None`` for one that text cannot be turned into."""
     if not annotation:
@@ -276,6 +280,8 @@ def _how_to_read(annotation: str) -> dict[str, Any] | None:
         return {"nargs": "+", "type": _SIMPLE[items.pop()], "metavar": "VALUE"}
     if choices and not names:
         return {"type": str, "metavar": "|".join(choices)}
+    if choices and "float" in names:
+        return {"type": partial(_number_or_one_of, tuple(choices)), "metavar": "|".join(["NUMBER", *choices])}
     if {"int", "str"} <= names:
         return {"type": _number_or_text, "metavar": "VALUE"}
     kind = next((kind for kind in ("float", "int", "str", "Path") if kind in names), None)

@@ -233,7 +233,7 @@ class TestFindCountLayers:
     def test_lists_layers_x_and_raw_with_advice_for_the_set_up(self, adata):
         assert find_count_layers(adata, "adata.layers['log']", "setup") == [
             "adata.layers['umi'] looks like counts: pass layer='umi' to setup",
-            "adata.X looks like counts: pass layer=None to setup",
+            "adata.X looks like counts: pass layer='X' to setup",
             "adata.raw.X looks like counts: set adata.layers['counts'] = adata.raw[:, adata.var_names].X "
             "and pass layer='counts' to setup",
         ]

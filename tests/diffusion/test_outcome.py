@@ -85,6 +85,12 @@ def test_a_quantile_is_the_least_count_that_is_not_exceeded_too_often(name):
         assert ((k == 0) | (outcome.above((k - 1).clamp_min(0)) > 1 - q - 1e-6)).all()
 
 
+def test_quantiles_beyond_the_whole_numbers_of_single_precision():
+    """Halving ends, to within what single precision can tell apart: 2^-24 of the count. An exponential law has a known one."""
+    law = Outcome(torch.zeros(1, 1), Prediction(torch.tensor([[3e7]]).log(), torch.zeros(1, 1)))
+    np.testing.assert_allclose(law.quantile(0.9), -3e7 * np.log(0.1), rtol=1e-6)
+
+
 def test_variance_is_within_and_between_chains():
     law = Prediction(torch.tensor([4.0], dtype=torch.float64).log())
     outcome = Outcome.stack([(torch.tensor([0.0]), law), (torch.tensor([6.0]), law)])

@@ -36,6 +36,14 @@ def test_types_are_neighbours(trained, simulate):
     assert (types[distance.argmin(1)] == types).mean() > 0.7
 
 
+def test_counts_in_another_layer(trained, query):
+    expected = trained.get_latent_representation(query, silent=True)
+    query.layers["umi"], query.X = query.X.copy(), query.X.log1p()
+    with pytest.raises(ValueError, match="pass layer='umi'"):
+        trained.get_latent_representation(query, silent=True)
+    np.testing.assert_array_equal(trained.get_latent_representation(query, layer="umi", silent=True), expected)
+
+
 class TestCovariates:
     @pytest.fixture(scope="class")
     def model(self, simulate, train):

@@ -219,6 +219,26 @@ class TestLoadQuery:
         np.testing.assert_array_equal(again.impute(new, **QUICK).toarray(), model.impute(new, **QUICK).toarray())
         assert set(again.generate(200, {}, n_steps=1, silent=True).obs["batch"]) == {"b0", "b1", "b2", "b3", "b4"}
 
+    def test_is_frozen_once_it_is_loaded_again(self, reference, new, tmp_path, seeded):
+        CountsDiffImputer.load_query_data(new, reference).save(tmp_path / "model")
+        again = CountsDiffImputer.load(tmp_path / "model", adata=new, accelerator="cpu")
+        assert again.module.is_frozen
+        before = again.module.denoiser.backbone.encoder.weight.clone()
+        with seeded(0):
+            again.train(1, enable_progress_bar=False, accelerator="cpu", plan_kwargs={"lr": 0.01})
+        assert torch.equal(again.module.denoiser.backbone.encoder.weight, before)
+
+    @pytest.mark.parametrize("unfrozen", [True, False])
+    def test_a_training_that_does_not_begin_leaves_it_trained(self, reference, new, unfrozen, monkeypatch):
+        model = CountsDiffImputer.load_query_data(new, reference, unfrozen=unfrozen)
+        model.module.denoiser.log_levels.fill_(0.01)
+        before = {key: value.clone() for key, value in model.module.state_dict().items()}
+        monkeypatch.setattr(model, "_train_runner_cls", None)
+        with pytest.raises(TypeError):
+            model.train(1, enable_progress_bar=False, accelerator="cpu")
+        assert model.is_trained and model.history_ is None
+        assert all(torch.equal(value, before[key]) for key, value in model.module.state_dict().items())
+
     def test_genes_may_be_missing_in_all_cells(self, reference, new, seeded):
         few = new[:, 3:].copy()
         with pytest.raises(ValueError, match="other genes than the model.*prepare_query_anndata"):

@@ -149,6 +149,12 @@ class TestArgumentsOfTraining:
         assert not model.is_trained
         assert all((value == before[key]).all() for key, value in model.module.state_dict().items())
 
+    def test_no_layer_is_advised_that_training_does_not_take(self, adata):
+        model = CountsDiffImputer(adata, n_hidden=4)
+        adata.layers["raw"], adata.X = adata.X.copy(), adata.X.log1p()
+        with pytest.raises(ValueError, match=r"set adata\.X = adata\.layers\['raw'\]"):
+            model.train(1)
+
     def test_a_train_size_of_none_is_the_default(self, adata, train):
         sizes = [len(train(adata, 1, **split).train_indices) for split in ({}, {"train_size": None})]
         assert sizes == [27, 27]
@@ -235,6 +241,14 @@ def test_precision_of_training(simulate, precision):
     model = CountsDiffImputer(simulate(40).adata, n_hidden=4)
     model.train(max_epochs=1, enable_progress_bar=False, precision=precision, accelerator="cpu")
     assert model.is_trained
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true", 16])
+def test_a_precision_that_would_change_the_weights_is_refused(trained, precision):
+    weights = {key: value.dtype for key, value in trained.module.state_dict().items()}
+    with pytest.raises(ValueError, match="`precision` must be one of 32"):
+        trained.train(max_epochs=1, precision=precision, accelerator="cpu")
+    assert trained.is_trained and {key: v.dtype for key, v in trained.module.state_dict().items()} == weights
 
 
 def test_validation_by_steps(simulate):

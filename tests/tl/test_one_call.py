@@ -26,6 +26,32 @@ def adata(simulate):
     return simulate(40).adata
 
 
+def test_the_layer_counts_is_the_default_as_it_is_of_the_model(adata):
+    other = adata.copy()
+    other.layers["counts"], other.X = other.X.copy(), other.X.log1p()
+    for cells in (adata, other):
+        sccountsdiff.tl.denoise(cells, silent=True, **TRAINING)
+    np.testing.assert_array_equal(adata.layers["denoised"], other.layers["denoised"])
+    with pytest.raises(ValueError, match=r"adata\.X holds"):
+        sccountsdiff.tl.denoise(other, layer="X", key_added="again", silent=True, **TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("call", "kwargs", "error", "message"),
+    [
+        ("impute", {"genes": ["nope"]}, KeyError, "the model has no gene 'nope'"),
+        ("impute", {"n_samples": 1, "quantiles": [0.5]}, ValueError, "need `n_samples` above 1"),
+        ("impute", {"n_samples": 1, "n_steps": 0}, ValueError, "n_steps"),
+        ("denoise", {"depth": 0.5}, ValueError, "depth"),
+        ("denoise", {"final": "median"}, ValueError, "final"),
+    ],
+)
+def test_values_are_checked_before_training(adata, monkeypatch, call, kwargs, error, message):
+    monkeypatch.setattr(CountsDiffImputer, "train", None)
+    with pytest.raises(error, match=message):
+        getattr(sccountsdiff.tl, call)(adata, **kwargs)
+
+
 @pytest.fixture
 def by_hand(simulate, seeded):
     """The same model, made and trained in several calls."""

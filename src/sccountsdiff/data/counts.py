@@ -150,6 +150,17 @@ def looks_like_counts(matrix: Matrix) -> bool:
     return any_positive
 
 
+def default_layer(adata: AnnData) -> str | None:
+    """Where counts are if nobody says: in the layer ``counts`` if there is one, else in ``X``, which is `None`.
+
+    Examples
+    --------
+    >>> print(default_layer(adata))
+    None
+    """
+    return "counts" if "counts" in adata.layers else None
+
+
 def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> list[str]:
     """Find the places of an AnnData that look like counts, each with how to use it.
 
@@ -178,7 +189,7 @@ def find_count_layers(adata: AnnData, name: str, setup: str | None = None) -> li
     def use(layer: str | None, place: str) -> str:
         if setup is None:
             return f"the model reads {name}, so set {name} = {place}"
-        return f"pass layer={layer!r} to {setup}" if setup else f"pass layer={layer or 'X'!r}"
+        return f"pass layer={layer or 'X'!r}" + (f" to {setup}" if setup else "")
 
     found = {}
     for layer in (*layer_names(adata), None):

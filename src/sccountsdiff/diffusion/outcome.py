@@ -74,14 +74,16 @@ class Outcome:
         result = torch.zeros_like(self.n[0])
         entries = (self.above(result) > tail).nonzero()[:, 0]  # most counts of single cells are 0, and done
         law = self.of(entries)
-        low, high = torch.zeros_like(law.n[0]), (law.mean + 2 * law.sd).ceil() + 1  # of the first, it is above
+        # In double precision: single precision has no neighbouring whole numbers above 2^24, and halving would not end.
+        high = (law.mean + 2 * law.sd).double().ceil() + 1
+        low = torch.zeros_like(high)  # of which it is above
         while bool((short := law.above(high) > tail).any()):
             high = torch.where(short, 2 * high, high)
         while bool((high - low > 1).any()):
             middle = ((low + high) / 2).floor()
             is_above = law.above(middle) > tail
             low, high = torch.where(is_above, middle, low), torch.where(is_above, high, middle)
-        return result.index_copy(0, entries, high)
+        return result.index_copy(0, entries, high.to(result.dtype))
 
     def of(self, entries: Tensor) -> Outcome:
         """The law of some entries."""

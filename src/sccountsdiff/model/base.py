@@ -55,6 +55,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
 
     module: CountsDiffModule
     is_trained_: bool
+    history_: dict | None
 
     # scvi-tools keeps whatever was set up in tables of the class, for ever. Here data keeps what is noted of it, and the
     # tables only know where that is: data that nobody holds any more goes.
@@ -164,6 +165,12 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         n = min(len(rows), max(MAX_FITTED_ENTRIES // len(self.gene_names), 1000))
         return rows[np.unique(np.linspace(0, len(rows) - 1, n).astype(int))]
 
+    def _freeze(self, n_known: Sequence[int]) -> None:
+        """Train nothing but the vectors of categories after the first ``n_known`` of each covariate, from now on and once saved."""
+        self.module.requires_grad_(False)
+        self.module.denoiser.conditioning.freeze_known(n_known)
+        self.frozen_categories_ = list(n_known)
+
     def _require_trained(self) -> None:
         if not self.is_trained:
             raise RuntimeError("The model is not trained yet: call `model.train()` first.")
@@ -207,10 +214,14 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
         unseen_to_null: bool = False,
         rows: np.ndarray | None = None,
         layer: str | None = None,
+        takes_layer: bool = True,
     ) -> CellSource:
-        """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are."""
+        """Cells of the model's data, or of new data, checked; with ``rows``, only these cells are.
+
+        A method that does not take another ``layer`` is not to advise it.
+        """
         cells = self._cells(adata, layer)
-        matrix = self._open_counts(cells, None if layer is None else "layer")
+        matrix = self._open_counts(cells, None if layer is None else "layer", takes_layer)
         if not self._is_own(adata) or self._summary(matrix) is None:
             if not isinstance(matrix.counts, DaskMatrix):  # which is computed once, and checked then
                 matrix.check(rows)
@@ -247,7 +258,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                 data.update(part)
         return {"weights": weights.hexdigest(), "data": data.hexdigest()}
 
-    def _open_counts(self, cells: CellTables, argument: str | None = None) -> CountMatrix:
+    def _open_counts(self, cells: CellTables, argument: str | None = None, takes_layer: bool = True) -> CountMatrix:
         """Counts and mask; ``argument`` is the one that named the layer of the counts, for messages."""
         mask_layer = cells.mask_layer
         if mask_layer is not None and mask_layer not in cells.adata.layers:
@@ -257,7 +268,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
                 stacklevel=2,
             )
             mask_layer = None
-        return open_counts(cells.adata, cells.layer, mask_layer, "", argument, cells.joined)
+        return open_counts(cells.adata, cells.layer, mask_layer, "" if takes_layer else None, argument, cells.joined)
 
     def _summary(self, matrix: CountMatrix) -> CountSummary | None:
         """What the check at set-up found; ``None`` if the data was changed as a whole since then."""

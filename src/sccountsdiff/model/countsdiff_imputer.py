@@ -14,6 +14,7 @@ from mudata import MuData
 
 from sccountsdiff.checks import check_keywords, check_number, keywords_of, whole_number
 from sccountsdiff.compat import setup_args
+from sccountsdiff.data.counts import default_layer
 from sccountsdiff.data.covariates import continuous_values, encode, location_and_scale, seen_covariates
 from sccountsdiff.data.modalities import MODALITY_COLUMN
 from sccountsdiff.data.source import CellTables, CountMatrix, make_source
@@ -119,7 +120,7 @@ class CountsDiffImputer(
         if adata is not None and not self._is_set_up(adata):
             if isinstance(adata, MuData):
                 raise ValueError("Set up the MuData with `CountsDiffImputer.setup_mudata` first.")
-            layer = "counts" if "counts" in adata.layers else None
+            layer = default_layer(adata)
             logger.info("Setting up with %s.", "adata.X" if layer is None else "adata.layers['counts']")
             self.setup_anndata(adata, layer=layer)
         super().__init__(adata, registry)

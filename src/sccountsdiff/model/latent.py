@@ -23,6 +23,8 @@ class LatentMixin(CountsDiffBase):
         indices: Indices | None = None,
         *,
         use_covariates: bool = False,
+        layer: str | None = None,
+        unseen_to_null: bool = False,
         batch_size: int | None = None,
         silent: bool = False,
     ) -> np.ndarray:
@@ -39,6 +41,11 @@ class LatentMixin(CountsDiffBase):
         use_covariates
             Tell the network the covariates of each cell. By default it is told none: what they have to do with the counts is
             then still to be seen in the cell, but not what they are.
+        layer
+            Layer with the counts, ``"X"`` for ``adata.X``; default: where the model's own are.
+        unseen_to_null
+            With ``use_covariates``: treat cells with unseen or unknown covariates, or without such a column, as having none
+            instead of raising an error.
         batch_size
             Cells at a time.
         silent
@@ -61,8 +68,8 @@ class LatentMixin(CountsDiffBase):
                 "This model was made with `p_uncond=0` and has never seen cells without covariates: pass "
                 "`use_covariates=True`, or train one with `p_uncond` above 0."
             )
-        rows, order = unique_rows(indices, self._counts_adata(adata))
-        source = self._source(adata, unseen_to_null=not use_covariates, rows=rows)
+        rows, order = unique_rows(indices, self._counts_adata(adata, layer))
+        source = self._source(adata, unseen_to_null or not use_covariates, rows, layer)
         # A network that was never shown a count as it is has seen it with next to no noise.
         shown, time = (OBSERVED, 1.0) if module.observed_training else (NOISED, 1e-4)
         blocks = []

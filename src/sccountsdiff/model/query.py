@@ -176,8 +176,7 @@ class QueryMixin(CountsDiffBase):
             )
         model.module.load_state_dict(_extended(reference.module.state_dict(), model.module.state_dict()))
         if not unfrozen:
-            model.module.requires_grad_(False)
-            model.module.denoiser.conditioning.freeze_known(n_known)
+            model._freeze(n_known)
         before, after = getattr(reference, "seen_covariates_", None), model.seen_covariates_
         if before is not None:  # what is generated may be like cells of either
             model.seen_covariates_ = {name: np.concatenate([before[name], after[name]]) for name in after}

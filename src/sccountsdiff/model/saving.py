@@ -172,6 +172,8 @@ class SavingMixin(CountsDiffBase):
         except RuntimeError as error:
             first = str(error).splitlines()[1:2] or [str(error)]
             raise ValueError(f"The weights in {dir_path} are not those of such a model: {first[0].strip()}") from None
+        if getattr(model, "frozen_categories_", None) is not None:
+            model._freeze(model.frozen_categories_)
         model.to_device(where)
         model.module.eval()
         return model

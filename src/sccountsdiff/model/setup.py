@@ -59,7 +59,7 @@ class SetupMixin(CountsDiffBase):
         adata
             AnnData with raw counts, in memory or backed. Counts and mask that are CSC in memory are stored as CSR.
         layer
-            Layer with the counts; ``None``: ``X``. NaN means missing.
+            Layer with the counts; ``None`` or ``"X"``: ``X``. NaN means missing.
         batch_key, labels_key, categorical_covariate_keys
             Columns of ``obs`` to condition on.
         continuous_covariate_keys
@@ -81,6 +81,8 @@ class SetupMixin(CountsDiffBase):
         >>> cells = sccountsdiff.datasets.pbmc68k()
         >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
         """
+        if isinstance(layer, str) and layer == "X" and isinstance(adata, AnnData) and layer not in adata.layers:
+            layer = None
         setup_method_args = cls._get_setup_method_args(**locals())
         if not isinstance(adata, AnnData):
             other = ": use `setup_mudata`" if isinstance(adata, MuData) else ""

@@ -49,6 +49,10 @@ _FIXED_IN_TRAINING = {
 }
 
 
+_PRECISIONS = ("32", "32-true", "16-mixed", "bf16-mixed")
+"""Those in which weights stay as they are; others would change them in place, and the counts do not go with them."""
+
+
 class TrainMixin(SetupMixin):
     """Training, by the trainer of scvi-tools."""
 
@@ -142,7 +146,7 @@ class TrainMixin(SetupMixin):
         train_size = 0.9 if train_size is None else train_size
         split = split_train_validation(self.adata.n_obs, train_size, validation_size, settings.seed or 0)
         self._check_unchanged()
-        self._source()  # the whole data may have been normalised in place since the model was made
+        self._source(takes_layer=False)  # the whole data may have been normalised in place since the model was made
 
         can_validate = len(split[1]) > 0
         max_epochs = max_epochs or default_max_epochs(len(split[0]), batch_size)
@@ -160,21 +164,26 @@ class TrainMixin(SetupMixin):
             early_stopping = False
             warnings.filterwarnings("ignore", "early_stopping was automatically disabled")
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
-        # Weights of an earlier training are validated first: they stay if none of this one's are better.
-        trainer_kwargs.setdefault("num_sanity_val_steps", -1 if self.is_trained and can_validate else 0)
-        # To scvi-tools, a trained model has a history, to which it adds; one that was given its weights has none yet.
-        if self.history_ is None:
-            self.is_trained_ = False
+        before = self.is_trained_, self.history_, [measured.clone() for measured in self.module.denoiser.corrections]
+        goes_on = False
         if checkpoint is not None:
             asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
             asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
             path = Path(checkpoint, "last.ckpt")
-            of_training = self._training_settings(asked | trainer_kwargs, split)
+            of_training = self._training_settings(asked | trainer_kwargs, split) | self._start_of(path.resolve())
             saved = self._find_checkpoint(path, of_training)
             if saved is not None and saved[KEY]["is_finished"]:
                 return self._take_over(saved, split)
             callbacks.append(Checkpoints(path, of_training))
-            trainer_kwargs["ckpt_path"] = None if saved is None else path
+            goes_on = saved is not None
+            trainer_kwargs["ckpt_path"] = path if goes_on else None
+        # Weights of an earlier training are validated first: they stay if none of this one's are better.
+        validates_first = self.is_trained and can_validate and not goes_on
+        trainer_kwargs.setdefault("num_sanity_val_steps", -1 if validates_first else 0)
+        # To scvi-tools, a trained model has a history, to which it adds. One that was given its weights has none yet, and that
+        # of a checkpoint begins where this training did.
+        if self.history_ is None or goes_on:
+            self.history_, self.is_trained_ = None, False
         if not self.module.is_frozen:
             self.module.denoiser.forget_corrections()
         self.module.train()  # loading and earlier training leave it in evaluation mode, and Lightning keeps that
@@ -203,6 +212,15 @@ class TrainMixin(SetupMixin):
         finally:
             if self.is_trained_:  # perhaps not for as long as was asked for
                 self._finish(split)
+            else:  # not for a single epoch: it is what it was
+                self._put_back(*before)
+
+    @torch.no_grad()
+    def _put_back(self, is_trained: bool, history: dict | None, corrections: Sequence[torch.Tensor]) -> None:
+        """Be trained, or not, as before."""
+        self.is_trained_, self.history_ = is_trained, history
+        for measured, value in zip(self.module.denoiser.corrections, corrections, strict=True):
+            measured.copy_(value)
 
     def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
         """The checkpoint to go on from, if there is one; an error if it is of another training."""
@@ -228,6 +246,13 @@ class TrainMixin(SetupMixin):
         data.append(repr(self.categories).encode())
         digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
         return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
+
+    def _start_of(self, path: Path) -> dict[str, str]:
+        """The weights that a training starts from, unless they are random: those at the first call with this checkpoint."""
+        self._starts = getattr(self, "_starts", {})
+        if path not in self._starts:
+            self._starts[path] = {"weights": self._digests()["weights"][:16]} if self.is_trained else {}
+        return self._starts[path]
 
     def _take_over(self, saved: dict, split: Sequence[np.ndarray]) -> None:
         """Be as a training has left the model that has finished, but not been saved."""
@@ -260,6 +285,10 @@ class TrainMixin(SetupMixin):
             setting = "lr" if name == "learning_rate" else name
             if setting in (of_plan or ()):
                 raise TypeError(f"`train` takes no `{name}`: pass `plan_kwargs={{{setting!r}: ...}}`.")
+        if (precision := str(trainer_kwargs.get("precision") or "32")) not in _PRECISIONS:
+            raise ValueError(
+                f"`precision` must be one of {', '.join(_PRECISIONS)}, not {precision!r}: weights and counts stay in 32 bits."
+            )
         takers = (self.train, super().train, Trainer, LightningTrainer)
         allowed = {name for taker in takers for name in inspect.signature(taker).parameters}
         check_keywords("train(), like scvi.train.Trainer,", trainer_kwargs, sorted(allowed), what=None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Literal
 
 from anndata import AnnData
 
-from sccountsdiff.checks import check_keywords, keywords_of, whole_number
-from sccountsdiff.compat import layer_names
+from sccountsdiff.checks import check_keywords, check_number, keywords_of, one_of, whole_number
+from sccountsdiff.compat import layer_names, setup_args
+from sccountsdiff.data.counts import default_layer
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.model.results import check_can_write, check_key
 from sccountsdiff.seeding import global_seed
@@ -48,7 +49,7 @@ def impute(
     adata
         AnnData with raw counts, in memory.
     layer
-        Layer with the counts; ``None``: ``X``.
+        Layer with the counts, ``"X"`` for ``adata.X``. Default: ``"counts"`` if there is such a layer, else ``X``.
     batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, size_factor_key, mask_layer, zeros
         As in :meth:`CountsDiffImputer.setup_anndata() <sccountsdiff.CountsDiffImputer.setup_anndata>`.
     key_added
@@ -96,7 +97,9 @@ def impute(
         "mask_layer": mask_layer,
         "zeros": zeros,
     }
-    with _trained(adata, setup, key_added, ["", "_sd"], max_epochs, random_state, model_kwargs, train_kwargs) as model:
+    training = (max_epochs, random_state, model_kwargs, train_kwargs)
+    check = lambda model: model._check_call(**impute_kwargs)
+    with _trained(adata, setup, key_added, ["", "_sd"], *training, check) as model:
         model.impute(adata, key_added=key_added, seed=random_state, **impute_kwargs)
         adata.uns["sccountsdiff"][key_added] |= _note(model, random_state)
     return adata if copy else None
@@ -129,7 +132,7 @@ def denoise(
     adata
         AnnData with raw counts, in memory.
     layer
-        Layer with the counts; ``None``: ``X``.
+        Layer with the counts, ``"X"`` for ``adata.X``. Default: ``"counts"`` if there is such a layer, else ``X``.
     batch_key, labels_key, categorical_covariate_keys, continuous_covariate_keys, size_factor_key, mask_layer
         As in :meth:`CountsDiffImputer.setup_anndata() <sccountsdiff.CountsDiffImputer.setup_anndata>`.
     key_added
@@ -167,10 +170,13 @@ def denoise(
         "size_factor_key": size_factor_key,
         "mask_layer": mask_layer,
     }
+    check_number("depth", depth, above=1)
+    one_of("final", final, ("mean", "log_mean"))
     with _trained(adata, setup, key_added, [""], max_epochs, random_state, model_kwargs, train_kwargs) as model:
         adata.layers[key_added] = model.denoise(adata, depth=depth, final=final, silent=silent)
         note = {"depth": depth, "final": final, "layers": [key_added], "version": version("sccountsdiff")}
-        note |= {name: setup[name] for name in ("layer", "mask_layer") if setup[name] is not None}
+        args = setup_args(model.registry_)
+        note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
         notes = adata.uns.get("sccountsdiff", {})
         adata.uns["sccountsdiff"] = {**notes, key_added: note | _note(model, random_state)}
     return adata if copy else None
@@ -186,15 +192,17 @@ def _trained(
     random_state: int,
     model_kwargs: Mapping[str, Any] | None,
     train_kwargs: Mapping[str, Any] | None,
+    check: Callable[[CountsDiffImputer], object] = lambda model: None,
 ) -> Iterator[CountsDiffImputer]:
-    """A model of the data, trained; global seeds are as they were once it has been used."""
+    """A model of the data, trained once ``check`` has nothing against it; global seeds are as they were once it has been used."""
     if not isinstance(adata, AnnData):
         raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}.")
     if adata.isbacked:
         raise ValueError(
             "`adata` is in a file: pass `adata.to_memory()`, or use `CountsDiffImputer`, which reads files."
         )
-    if not isinstance(key_added, str) or key_added in (setup["layer"], setup["mask_layer"]):
+    layer = default_layer(adata) if setup["layer"] is None else setup["layer"]
+    if not isinstance(key_added, str) or key_added in (layer, setup["mask_layer"]):
         raise ValueError(
             f"`key_added` must be the name of a layer other than that of counts and mask, not {key_added!r}."
         )
@@ -208,8 +216,9 @@ def _trained(
             var=adata.var.copy(),
             layers={name: adata.layers[name] for name in layer_names(adata)},
         )
-        CountsDiffImputer.setup_anndata(cells, **setup)
+        CountsDiffImputer.setup_anndata(cells, **setup | {"layer": layer})
         model = CountsDiffImputer(cells, **(model_kwargs or {}))
+        check(model)
         model.train(max_epochs, **(train_kwargs or {}))
         yield model
 
