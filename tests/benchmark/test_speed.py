@@ -21,6 +21,7 @@ from sccountsdiff.benchmark.speed import (
     run_speed,
     simulate_counts,
 )
+from sccountsdiff.benchmark.speed_methods import Subject
 from sccountsdiff.training import default_max_epochs
 
 
@@ -67,6 +68,18 @@ def test_share_of_products_is_not_that_of_waiting():
         return big @ big
 
     assert matmul_share(step) > 0.3
+
+
+def test_one_thread_whatever_the_libraries_before_have_asked_for(tmp_path, monkeypatch):
+    threads, before = [], torch.get_num_threads()
+    subject = Subject("scvi", n_cells=4, work={"one_draw": lambda: threads.append(torch.get_num_threads())})
+    monkeypatch.setitem(SUBJECTS, "scvi", lambda *args: subject)
+    torch.set_num_threads(2)
+    try:
+        run_speed(tmp_path, n_genes=4, n_cells=4, methods=["scvi"], tasks=["one_draw"], repeats=1)
+        assert set(threads) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_counts_are_like_those_of_cells():

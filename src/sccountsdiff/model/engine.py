@@ -148,8 +148,8 @@ def fill(
     ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
-    takes_one_pass = settings.is_deterministic and settings.final == "mean" and on_move is None
-    takes_one_pass = takes_one_pass and n_samples == 1 and (only_means or not summaries)
+    only_mean = settings.final == "mean" and (only_means or not summaries)
+    is_one_pass = settings.is_deterministic and n_samples == 1 and on_move is None
     device = module.device
     absent = torch.from_numpy(np.flatnonzero(~source.present)).to(device)
     # Genes are in folds as a whole, the same in all cells: what is known of cells that are observed in the same genes is
@@ -170,7 +170,7 @@ def fill(
         entries = np.flatnonzero(chosen)
         values = x0.new_empty(len(summaries) or n_samples, len(entries))
         folds = list(_folds(chosen, entries, fold_of, n_folds, device))
-        if takes_one_pass:
+        if only_mean and is_one_pass:
             for fold in folds:
                 status = fold.status(at_rest)
                 means = [
