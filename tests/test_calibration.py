@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sccountsdiff.calibration import CELLS_TOGETHER, LARGEST_LEVEL, LARGEST_ZERO_ODDS, calibrate, level
+from sccountsdiff.calibration import CALIBRATED_CELLS, LARGEST_LEVEL, LARGEST_ZERO_ODDS, calibrate, level
 from sccountsdiff.diffusion import NOISED, OBSERVED
 from sccountsdiff.module import CountsDiffModule
 from sccountsdiff.nn import TruncatedNegativeBinomial
@@ -184,13 +184,13 @@ class TestLaws:
         assert abs(dispersion - log_dispersion) < 0.31
         none = (1 + means / np.exp(1 + dispersion)) ** -np.exp(1 + dispersion)
         shares = 1 / (1 + (1 / none - 1) * np.exp(-odds))
-        seen = cells["x0"][:: len(cells["x0"]) // CELLS_TOGETHER]
+        seen = cells["x0"][:: len(cells["x0"]) // CALIBRATED_CELLS]
         assert shares.mean() == pytest.approx(float((seen == 0).double().mean()), rel=0.25)
         assert abs(odds - log_zero_odds) < 0.5
 
     def test_as_many_zeros_are_expected_as_there_are(self):
         """Half of the entries are seen, so that two standard errors of some hundred zeros are a fifth of them."""
-        cells, means = self.cells(np.e, -1.0, n=CELLS_TOGETHER)
+        cells, means = self.cells(np.e, -1.0, n=CALIBRATED_CELLS)
         module = make(head="truncated_mixture")
         module.denoiser.gene_means.copy_(torch.from_numpy(means))
         calibrate(module, **cells)
@@ -239,11 +239,22 @@ class TestLaws:
         module.denoiser.forget_corrections()
         assert module.denoiser.log_calibration.tolist() == [0, 0]
 
+    def test_as_many_cells_tell_where_few_fit_in_memory(self, monkeypatch):
+        cells, means = self.cells(1.0, -1.0)
+        module, found = make(head="truncated_nb"), []
+        module.denoiser.gene_means.copy_(torch.from_numpy(means))
+        for together in (1000, 40):
+            monkeypatch.setattr("sccountsdiff.calibration.CELLS_TOGETHER", together)
+            calibrate(module, **cells)
+            found.append(module.denoiser.log_calibration.clone())
+        # 40 cells alone tell the odds of a zero to within some tenths.
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0.1)
+
     def test_cells_are_taken_from_everywhere(self):
         """Cells of one batch stand together: the first of them alone would say something else."""
-        cells, _ = self.cells(1.0, -1.5, n=CELLS_TOGETHER)
+        cells, _ = self.cells(1.0, -1.5, n=CALIBRATED_CELLS)
         more = {key: torch.cat([torch.zeros_like(value), value]) for key, value in cells.items()}
-        more["missing"][:CELLS_TOGETHER] = True  # nothing is known of the first half
+        more["missing"][:CALIBRATED_CELLS] = True  # nothing is known of the first half
         module = make(head="truncated_nb")
         calibrate(module, **more)
         assert module.denoiser.log_calibration[1] < 0

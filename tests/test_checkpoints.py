@@ -133,6 +133,44 @@ def test_a_training_that_started_elsewhere_is_another_one(simulate, tmp_path):
         models[1].train(**SETTINGS, checkpoint=tmp_path)
 
 
+def test_a_model_that_was_stopped_and_saved_goes_on(simulate, whole, tmp_path):
+    import scvi
+
+    scvi.settings.seed = 0
+    adata = simulate(100).adata
+    model = CountsDiffImputer(adata, n_hidden=8, n_layers=1)
+    with pytest.raises(KeyboardInterrupt):
+        model.train(**SETTINGS, checkpoint=tmp_path, callbacks=[StopAt(31)])
+    model.save(tmp_path / "model")
+    again = CountsDiffImputer.load(tmp_path / "model", adata=adata, accelerator="cpu")
+    again.train(**SETTINGS, checkpoint=tmp_path)
+    assert_same(again, whole)
+
+
+def test_where_a_training_started_is_not_remembered_beyond_others(simulate, tmp_path):
+    """A checkpoint of weights that were trained before is none of a model that starts with random ones."""
+    adata = simulate(60).adata
+    model = train(adata, max_epochs=1, checkpoint=tmp_path)
+    (tmp_path / "last.ckpt").unlink()
+    model.train(**(SETTINGS | {"max_epochs": 1}))
+    model.train(**SETTINGS, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="was made with other settings.*weights"):
+        train(adata, checkpoint=tmp_path)
+
+
+def test_a_training_that_does_not_begin_changes_nothing(simulate, monkeypatch):
+    """Not even which cells were trained on, nor what was measured afterwards."""
+    model = train(simulate(60).adata, max_epochs=2)
+    before = {key: value.clone() for key, value in model.module.state_dict().items()}
+    indices, n_epochs = model.train_indices.copy(), len(model.history["train_loss"])
+    monkeypatch.setattr(model, "_train_runner_cls", None)
+    with pytest.raises(TypeError):
+        model.train(1, train_size=0.5, enable_progress_bar=False, accelerator="cpu")
+    assert all(torch.equal(value, before[key]) for key, value in model.module.state_dict().items())
+    np.testing.assert_array_equal(model.train_indices, indices)
+    assert len(model.history["train_loss"]) == n_epochs and not model.module.training
+
+
 def test_early_stopping_goes_on_too(simulate, tmp_path):
     kwargs = {"max_epochs": 40, "early_stopping_patience": 2, "plan_kwargs": {"lr": 0.05}}
     whole = train(simulate(60).adata, **kwargs)

@@ -39,6 +39,11 @@ def test_texts_become_what_the_type_says(annotation, texts, expected):
     assert parsed(annotation, *texts) == expected
 
 
+def test_what_is_neither_a_number_nor_one_of_the_words_is_told_so():
+    with pytest.raises(argparse.ArgumentError, match="must be a number or latent, not 'abc'"):
+        parsed("float | Literal['latent']", "abc")
+
+
 @pytest.mark.parametrize(
     "annotation", ["", "AnnData | MuData", "Sequence[Callback]", "OnMove | None", "Indices | None"]
 )

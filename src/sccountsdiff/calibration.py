@@ -23,8 +23,8 @@ LARGEST_SHIFT = 2.0
 LARGEST_LEVEL = 0.1
 """Log means are changed by this much at most at each time: a network that is further off has not learnt."""
 
-CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 15_000, 2
-"""Entries of cells that laws are calibrated on at a time, and times that half of all are hidden."""
+CALIBRATED_CELLS, CALIBRATED_ENTRIES, CALIBRATED_DRAWS = 512, 15_000, 2
+"""Cells that laws are calibrated on at most, entries of theirs at a time, and times that half of all are hidden."""
 
 DISPERSIONS, LARGEST_ZERO_ODDS = (0.0, -0.3, -0.6, -0.9, -1.2, 0.3, 0.6), 3.0
 """What may be added to log dispersions, where laws are calibrated, and how much to the log-odds of zeros at most."""
@@ -128,17 +128,20 @@ def _calibrate_laws(
     assert found is not None
     found.zero_()
     # Spread over all: cells of one batch may stand together.
-    n_cells = min(len(x0), _cells_together(module))
-    some = torch.arange(n_cells, device=x0.device) * len(x0) // max(n_cells, 1)
-    x0, missing, categories, continuous = x0[some], missing[some], categories[some], continuous[some]
+    n_cells = min(len(x0), CALIBRATED_CELLS)
+    chosen = torch.arange(n_cells, device=x0.device) * len(x0) // max(n_cells, 1)
     generator = torch.Generator(x0.device).manual_seed(0)
-    t, null = torch.ones_like(x0[:, 0]), torch.zeros_like(missing[:, 0])
     looks = []
     for _ in range(CALIBRATED_DRAWS):
-        for observed in _halves(module, x0, generator):
-            y, status = hide(x0, torch.zeros_like(x0[:, :1]), observed, missing, generator)
-            look = module.generative(NoisedCounts(x0 - y, status, t, t, y, kept=t), null, categories, continuous)
-            looks.append(_some_noised(y, status, **look, generator=generator))
+        for some in chosen.split(_cells_together(module)):
+            counts, lacking = x0[some], missing[some]
+            t, null = torch.ones_like(counts[:, 0]), torch.zeros_like(lacking[:, 0])
+            most = CALIBRATED_ENTRIES * len(some) // max(n_cells, 1)
+            for observed in _halves(module, counts, generator):
+                y, status = hide(counts, torch.zeros_like(counts[:, :1]), observed, lacking, generator)
+                noised = NoisedCounts(counts - y, status, t, t, y, kept=t)
+                look = module.generative(noised, null, categories[some], continuous[some])
+                looks.append(_some_noised(y, status, most, **look, generator=generator))
     best = torch.inf
     for dispersion in DISPERSIONS:
         widened = [(y, outputs, replace(given, log_dispersion=dispersion), u) for y, outputs, given, u in looks]
@@ -179,11 +182,11 @@ def _halves(module: CountsDiffModule, x0: Tensor, generator: torch.Generator) ->
 
 
 def _some_noised(
-    y: Tensor, status: Tensor, outputs: Tensor, given: HeadInput, generator: torch.Generator
+    y: Tensor, status: Tensor, most: int, outputs: Tensor, given: HeadInput, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, HeadInput, Tensor]:
     """Counts of some noised entries, what a head is given of them, as those of one cell, and a random number for each."""
     at = positions(status == NOISED)
-    at = at[torch.randperm(len(at), generator=generator, device=at.device)[:CALIBRATED_ENTRIES]]
+    at = at[torch.randperm(len(at), generator=generator, device=at.device)[:most]]
 
     def chosen(values: Tensor) -> Tensor:
         return values.expand_as(y).reshape(-1).index_select(0, at)[None]

@@ -250,7 +250,10 @@ def _number_or_text(text: str) -> int | str:
 
 
 def _number_or_one_of(choices: tuple[str, ...], text: str) -> float | str:
-    return text if text in choices else float(text)
+    try:
+        return text if text in choices else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number or {' or '.join(choices)}, not {text!r}") from None
 
 
 def _how_to_read(annotation: str) -> dict[str, Any] | None:

@@ -51,19 +51,17 @@ def assert_unchanged(dense):
 @pytest.fixture
 def spy(monkeypatch):
     """The status of every entry in each draw that is made, and in each pass for an expectation, in order."""
-    calls, sample, expected_counts = [], engine.sample, engine.expected_counts
+    calls, walk_together = [], engine._walk_together
 
-    def _spy(denoise, schedule, walk, x0, status, **settings):
-        several = settings["generator"]
-        calls.extend(np.split(status.numpy().copy(), len(several) if isinstance(several, list) else 1))
-        return sample(denoise, schedule, walk, x0, status, **settings)
+    def _spy(draw, chains, *args, **kwargs):
+        def seen():
+            for chain in chains:
+                calls.append(chain.status.numpy().copy())
+                yield chain
 
-    def _spy_on_passes(module, cells, status, guidance):
-        calls.append(status.numpy().copy())
-        return expected_counts(module, cells, status, guidance)
+        return walk_together(draw, seen(), *args, **kwargs)
 
-    monkeypatch.setattr(engine, "sample", _spy)
-    monkeypatch.setattr(engine, "expected_counts", _spy_on_passes)
+    monkeypatch.setattr(engine, "_walk_together", _spy)
     return calls
 
 

@@ -35,6 +35,20 @@ DTYPES = ["int32", "int64", "float32", "float64"]
 MEAN = {"n_steps": 1, "final": "mean"}
 
 
+def test_expectations_are_checked_where_they_are_asked_for(trained, query, sites, monkeypatch):
+    """What the network says of other entries, for which it is not trained, may be anything."""
+
+    def runaway(module, cells, status, guidance):
+        return torch.where((status == NOISED) == at_sites, torch.inf, 1.0)
+
+    monkeypatch.setattr("sccountsdiff.model.engine.expected_counts", runaway)
+    at_sites = False
+    trained.impute(query, sites=sites, n_samples=0, key_added=None, silent=True)
+    at_sites = True
+    with pytest.raises(ValueError, match="it has run away"):
+        trained.impute(query, sites=sites, n_samples=0, key_added=None, silent=True)
+
+
 class TestFill:
     @pytest.fixture
     def filled(self, trained, query, sites):

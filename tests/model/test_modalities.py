@@ -41,6 +41,15 @@ def make_pair(simulate):
 
 
 class TestSeveralModalities:
+    @pytest.mark.parametrize("layer", ["X", {"rna": "X", "prot": "X"}])
+    def test_x_may_be_named_as_messages_advise(self, pair, layer):
+        for part in pair.mod.values():
+            part.layers["log"] = np.log1p(part.X)
+        with pytest.raises(ValueError, match="pass layer='X' to"):
+            CountsDiffImputer.setup_mudata(pair, layer="log", modalities=BOTH)
+        CountsDiffImputer.setup_mudata(pair, layer=layer, modalities=BOTH)
+        assert CountsDiffImputer(pair, n_hidden=4).module.n_genes == 23
+
     def test_results_of_each_go_to_each(self, pair, train, dense):
         CountsDiffImputer.setup_mudata(pair, modalities=BOTH, batch_key="donor")
         before = pair.copy()

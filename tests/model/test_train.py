@@ -236,14 +236,14 @@ class TestArgumentsOfTraining:
         assert not model.is_trained
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16", "32-true"])
 def test_precision_of_training(simulate, precision):
     model = CountsDiffImputer(simulate(40).adata, n_hidden=4)
     model.train(max_epochs=1, enable_progress_bar=False, precision=precision, accelerator="cpu")
     assert model.is_trained
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "64-true", 16])
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true", 64])
 def test_a_precision_that_would_change_the_weights_is_refused(trained, precision):
     weights = {key: value.dtype for key, value in trained.module.state_dict().items()}
     with pytest.raises(ValueError, match="`precision` must be one of 32"):

@@ -242,6 +242,13 @@ class TestGroups:
         torch.manual_seed(0)
         return CountsDenoiser(MLP(8, 2, n_hidden=4), gene_means, Cosine(), "nb", gene_groups=self.GROUPS)
 
+    def test_what_was_measured_of_an_earlier_training_is_forgotten(self, denoiser):
+        measured = [denoiser.log_levels, denoiser.group_depth.log_level, denoiser.group_depth.log_dispersion]
+        for values in measured:
+            values.fill_(0.5)
+        denoiser.forget_corrections()
+        assert not torch.cat([values.flatten() for values in measured]).any()
+
     @staticmethod
     def ask(denoiser, x, status, t=1.0):
         nothing, times = torch.zeros(len(x), 0), torch.full((len(x),), t)

@@ -42,6 +42,11 @@ def test_the_layer_counts_is_the_default_as_it_is_of_the_model(adata):
         ("impute", {"genes": ["nope"]}, KeyError, "the model has no gene 'nope'"),
         ("impute", {"n_samples": 1, "quantiles": [0.5]}, ValueError, "need `n_samples` above 1"),
         ("impute", {"n_samples": 1, "n_steps": 0}, ValueError, "n_steps"),
+        ("impute", {"what": "zero"}, ValueError, "what"),
+        ("impute", {"n_folds": 0}, ValueError, "n_folds"),
+        ("impute", {"batch_size": 0}, ValueError, "batch_size"),
+        ("impute", {"sites": np.ones((3, 2), dtype=bool)}, ValueError, "sites"),
+        ("impute", {"transform_covariates": {"nope": 1}}, ValueError, "transform_covariates"),
         ("denoise", {"depth": 0.5}, ValueError, "depth"),
         ("denoise", {"final": "median"}, ValueError, "final"),
     ],
@@ -50,6 +55,14 @@ def test_values_are_checked_before_training(adata, monkeypatch, call, kwargs, er
     monkeypatch.setattr(CountsDiffImputer, "train", None)
     with pytest.raises(error, match=message):
         getattr(sccountsdiff.tl, call)(adata, **kwargs)
+
+
+def test_genes_may_be_named_one_after_the_other(adata):
+    genes = [str(name) for name in adata.var_names[:3]]
+    for number, named in enumerate((genes, iter(genes))):
+        sccountsdiff.tl.impute(adata, genes=named, key_added=f"imputed{number}", silent=True, **TRAINING)
+    found, expected = (adata.layers[f"imputed{number}"] for number in (1, 0))
+    assert abs(found - adata.X).sum() > 0 and abs(found - expected).sum() == 0
 
 
 @pytest.fixture

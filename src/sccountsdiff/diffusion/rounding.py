@@ -73,12 +73,17 @@ def _worth_drawing(alive: Tensor) -> tuple[Tensor | slice, ...]:
 def checked_mean(prediction: Prediction) -> Tensor:
     """The predicted mean; an error if it is no number or has run away, which would make draws of nonsense."""
     mean = prediction.mean
+    check_mean(mean)
+    return mean
+
+
+def check_mean(mean: Tensor) -> None:
+    """Refuse expected counts that are no number or have run away; a device is waited for."""
     if mean.numel() and not float(mean.max()) <= LARGEST_MEAN:  # NaN compares as False
         raise ValueError(
             f"The network predicts a count of {float(mean.max()):g}: it has run away. Use less `guidance` (1 is the "
             "conditional model) or, if that is not the reason, train again with a smaller learning rate."
         )
-    return mean
 
 
 @ROUNDINGS.register("random")

@@ -56,6 +56,8 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     module: CountsDiffModule
     is_trained_: bool
     history_: dict | None
+    started_from_: str | None = None
+    _has_learnt: bool
 
     # scvi-tools keeps whatever was set up in tables of the class, for ever. Here data keeps what is noted of it, and the
     # tables only know where that is: data that nobody holds any more goes.

@@ -34,7 +34,7 @@ from sccountsdiff.diffusion import (
 )
 from sccountsdiff.diffusion.host import positions_of
 from sccountsdiff.diffusion.prediction import numbers
-from sccountsdiff.diffusion.rounding import checked_mean
+from sccountsdiff.diffusion.rounding import check_mean
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings
 from sccountsdiff.model.transform import KEEP, Transform
 from sccountsdiff.module import CountsDiffModule
@@ -70,11 +70,11 @@ OnMove: TypeAlias = Callable[[Move, Tensor], None]
 
 
 class Chain(NamedTuple):
-    """A draw to be made: cells, the status of each of their entries, and random numbers of its own."""
+    """A draw to be made: cells, the status of each of their entries, and random numbers of its own if it takes any."""
 
     cells: dict[str, Tensor]
     status: Tensor
-    generator: torch.Generator
+    generator: torch.Generator | None
 
 
 class Fold(NamedTuple):
@@ -148,8 +148,13 @@ def fill(
     ``transforms``, draws take them in turn, and expectations are those under all of them, averaged.
     """
     settings.attrition.check(settings.n_steps * settings.n_resamples, n_cells=source.n_cells)
-    only_mean = settings.final == "mean" and (only_means or not summaries)
-    is_one_pass = settings.is_deterministic and n_samples == 1 and on_move is None
+    # With one draw that is an expectation, it is all that is asked for.
+    is_one_pass = settings.is_deterministic and settings.final == "mean" and n_samples == 1 and on_move is None
+    is_one_pass = is_one_pass and (only_means or not summaries)
+    of_laws = bool(summaries) and not is_one_pass
+    draw: Callable[..., Tensor] = partial(draw_sites, module, settings=settings, on_move=on_move, only_mean=only_means)
+    if is_one_pass:
+        draw = lambda cells, status, **_: expected_counts(module, cells, status, settings.guidance)
     device = module.device
     absent = torch.from_numpy(np.flatnonzero(~source.present)).to(device)
     # Genes are in folds as a whole, the same in all cells: what is known of cells that are observed in the same genes is
@@ -170,17 +175,6 @@ def fill(
         entries = np.flatnonzero(chosen)
         values = x0.new_empty(len(summaries) or n_samples, len(entries))
         folds = list(_folds(chosen, entries, fold_of, n_folds, device))
-        if only_mean and is_one_pass:
-            for fold in folds:
-                status = fold.status(at_rest)
-                means = [
-                    expected_counts(module, one(module, cells, status, settings.guidance), status, settings.guidance)
-                    for one in transforms
-                ]
-                mean = means[0] if len(means) == 1 else torch.stack(means).mean(0)
-                values = fold.put(values, fold.of(mean)[None])
-            yield FilledBlock(number, counts, chosen, entries, values.cpu().numpy())
-            continue
         # Draws take the transforms in turn; of expectations, the mean over all is taken.
         n_each = 1 if settings.final == "sample" and not summaries else len(transforms)
 
@@ -191,15 +185,15 @@ def fill(
                 rounding = make_generator(*keys, _CARRIED, fold.number) if settings.known == "noised" else None
                 carried = [one(module, cells, status, settings.guidance, rounding) for one in transforms]
                 for k, j in itertools.product(range(n_samples), range(n_each)):
-                    yield Chain(carried[(k + j) % len(carried)], status, make_generator(*keys, k, fold.number))
+                    generator = None if is_one_pass else make_generator(*keys, k, fold.number)
+                    yield Chain(carried[(k + j) % len(carried)], status, generator)
 
-        draw = partial(draw_sites, module, settings=settings, on_move=on_move, only_mean=only_means)
         most = ENTRIES_TOGETHER.get(device.type, BYTES_TOGETHER // module.denoiser.backbone.bytes_per_entry)
         n_together = 1 if on_move is not None else most // x0.numel()
-        walked = _walk_together(draw, chains(), block, n_together, to_last=bool(summaries))
+        walked = _walk_together(draw, chains(), block, n_together, to_last=of_laws)
         for fold in folds:
             of_fold = itertools.islice(walked, n_samples * n_each)
-            if summaries:
+            if of_laws:
                 (chain, *_), lasts = zip(*of_fold, strict=True)
                 law = Outcome.stack(lasts)
                 if fold.places is not None and len(absent):  # which are drawn along
@@ -209,6 +203,8 @@ def fill(
                 draws = torch.stack([fold.of(drawn) for _, drawn in of_fold])  # no more of each is kept
                 found = draws if n_each == 1 else draws.unflatten(0, (n_samples, n_each)).mean(1)
             values = fold.put(values, found)
+        if is_one_pass:
+            check_mean(values)
         yield FilledBlock(number, counts, chosen, entries, values.cpu().numpy())
 
 
@@ -230,7 +226,7 @@ def _walk_together(
 def expected_counts(module: CountsDiffModule, cells: dict[str, Tensor], status: Tensor, guidance: float) -> Tensor:
     """Expected counts of noised entries given the observed ones, in one pass from t = 1 (cells, genes); of others, anything."""
     denoise = guide(module.denoise_with(cells["categories"], cells["continuous"], only_mean=True), guidance)
-    return checked_mean(denoise(cells["x0"] * indicators(status)[0], status, torch.ones_like(status[:, 0])))
+    return denoise(cells["x0"] * indicators(status)[0], status, torch.ones_like(status[:, 0])).mean
 
 
 def draw_sites(

@@ -28,7 +28,7 @@ from sccountsdiff.model.plan import Plan
 from sccountsdiff.model.settings import ResolvedSettings, SamplingSettings, read_settings, takes_sampling_settings
 from sccountsdiff.model.sites import Sites, digest_of, missing_entries, named_sites, only, within, zeros
 from sccountsdiff.model.streaming import BlockFolder
-from sccountsdiff.model.transform import KEEP, read_transforms
+from sccountsdiff.model.transform import KEEP, Transform, read_transforms
 
 logger = logging.getLogger("sccountsdiff")
 
@@ -173,14 +173,23 @@ class ImputeMixin(CountsDiffBase):
                 "`out` holds layers of all cells: leave out `indices` and `return_mean`, and name `key_added`."
             )
         genes = list(genes) if isinstance(genes, Iterable) and not isinstance(genes, str) else genes
-        n_folds = whole_number("n_folds", n_folds)
-        check_number("min_value", min_value)
-        settings, n_samples = self._how_to_draw(n_samples, return_mean, sampling)
+        settings, n_samples, quantiles, transforms = self._check_call(
+            what=what,
+            sites=sites,
+            genes=genes,
+            n_samples=n_samples,
+            n_folds=n_folds,
+            return_mean=return_mean,
+            quantiles=quantiles,
+            min_value=min_value,
+            key_added=key,
+            transform_covariates=transform_covariates,
+            transform_batch=transform_batch,
+            batch_size=batch_size,
+            **sampling,
+        )
         n_chains = 1 if settings.is_deterministic else n_samples
-        n_taking_turns = n_chains if settings.final == "sample" else None
-        transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
         by_law = settings.final != "sample" and return_mean
-        quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key is not None)
         tables = self._cells(adata, layer)
         rows, order = unique_rows(indices, tables.adata)
         source = self._source(adata, unseen_to_null, rows, layer)
@@ -277,29 +286,41 @@ class ImputeMixin(CountsDiffBase):
 
     def _check_call(
         self,
-        n_samples: int | None = None,
+        *,
+        what: str | None = None,
+        sites: Sites | None = None,
         genes: Sequence[str] | None = None,
+        n_samples: int | None = None,
+        n_folds: int = 10,
+        return_mean: bool = True,
         quantiles: Sequence[float] | float | None = None,
-        **others: Any,
-    ) -> None:
-        """Refuse values that :meth:`impute` would refuse, as far as they can be seen without cells, before training."""
-        known = {setting.name for setting in dataclasses.fields(SamplingSettings)}
-        sampling = {name: value for name, value in others.items() if name in known}
-        settings, n_samples = self._how_to_draw(n_samples, True, sampling)
-        n_chains = 1 if settings.is_deterministic else n_samples
-        _check_quantiles(quantiles, n_chains, settings.final != "sample", is_written=True)
+        min_value: float = 0.0,
+        key_added: str | None = "imputed",
+        transform_covariates: Mapping[str, object] | None = None,
+        transform_batch: object = None,
+        batch_size: int | None = None,
+        **sampling: Any,
+    ) -> tuple[ResolvedSettings, int, list[float], list[Transform]]:
+        """Refuse what can be judged without cells; settings of draws, how many there are, quantiles and transforms."""
+        one_of("what", what, ("missing", "zeros", None))
+        if what is not None and sites is not None:
+            raise ValueError("`what` and `sites` both say what to fill in: pass one of them.")
+        whole_number("n_folds", n_folds)
+        check_number("min_value", min_value)
+        choose_batch_size(batch_size)
         if genes is not None:
             self._gene_positions(genes, "genes")
-
-    def _how_to_draw(
-        self, n_samples: int | None, return_mean: bool, sampling: Mapping[str, Any]
-    ) -> tuple[ResolvedSettings, int]:
-        """Settings of draws, and how many of them to make."""
         given = read_settings(ImputeMixin.impute, sampling)
         n_samples = self._number_of_draws(n_samples, given, return_mean)
         if n_samples == 0:
             given = dataclasses.replace(given, n_steps=1, n_resamples=1, jump_length=1, final=given.final or "mean")
-        return given.resolve(self.module, averaging=return_mean and n_samples > 1), n_samples
+        settings = given.resolve(self.module, averaging=return_mean and n_samples > 1)
+        n_chains = 1 if settings.is_deterministic else n_samples
+        n_taking_turns = n_chains if settings.final == "sample" else None
+        transforms = read_transforms(self, transform_covariates, transform_batch, n_taking_turns)
+        by_law = settings.final != "sample" and return_mean
+        quantiles = _check_quantiles(quantiles, n_chains, by_law, is_written=key_added is not None)
+        return settings, n_samples, quantiles, transforms
 
     def _number_of_draws(self, n_samples: int | None, given: SamplingSettings, return_mean: bool) -> int:
         """How many draws to make; 0: none, as the law of the first step says it all."""
@@ -331,9 +352,6 @@ class ImputeMixin(CountsDiffBase):
         n_folds: int,
     ) -> tuple[ChooseSites, int, str]:
         """Which entries are filled in, in how many folds, and what they are called."""
-        one_of("what", what, ("missing", "zeros", None))
-        if what is not None and sites is not None:
-            raise ValueError("`what` and `sites` both say what to fill in: pass one of them.")
         name = "sites" if sites is not None else what or self.fills_in_
         if name == "sites":
             choose, n_folds = named_sites(sites, data, source), 1

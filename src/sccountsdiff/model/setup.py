@@ -81,12 +81,11 @@ class SetupMixin(CountsDiffBase):
         >>> cells = sccountsdiff.datasets.pbmc68k()
         >>> sccountsdiff.CountsDiffImputer.setup_anndata(cells, categorical_covariate_keys=["cell_type"])
         """
-        if isinstance(layer, str) and layer == "X" and isinstance(adata, AnnData) and layer not in adata.layers:
-            layer = None
-        setup_method_args = cls._get_setup_method_args(**locals())
         if not isinstance(adata, AnnData):
             other = ": use `setup_mudata`" if isinstance(adata, MuData) else ""
             raise TypeError(f"`adata` must be an AnnData, not {type(adata).__name__}{other}.")
+        layer = _none_for_x(layer, [adata])
+        setup_method_args = cls._get_setup_method_args(**locals())
         makers = (
             partial(fields.LayerField, **_UNCHECKED),
             fields.CategoricalJointObsField,
@@ -144,10 +143,17 @@ class SetupMixin(CountsDiffBase):
         >>> sccountsdiff.CountsDiffImputer.setup_mudata(mdata, modalities={"layer": ["rna", "panel"]})
         """
         modalities = dict(modalities or {})
-        setup_method_args = cls._get_setup_method_args(**locals())
         if not isinstance(mdata, MuData):
             other = ": use `setup_anndata`" if isinstance(mdata, AnnData) else ""
             raise TypeError(f"`mdata` must be a MuData, not {type(mdata).__name__}{other}.")
+        if isinstance(layer, dict):
+            layer = {
+                name: _none_for_x(of_part, [mdata.mod[name]] if name in mdata.mod else [])
+                for name, of_part in layer.items()
+            }
+        else:
+            layer = _none_for_x(layer, mdata.mod.values())
+        setup_method_args = cls._get_setup_method_args(**locals())
         known = ("layer", "categorical_covariate_keys", "continuous_covariate_keys")
         if not set(modalities) <= set(known):
             raise ValueError(
@@ -298,6 +304,12 @@ def _check_layer_names(args: dict) -> None:
 
 def _state_of_counts(registry: dict | None) -> dict:
     return {} if registry is None else field_state(registry, REGISTRY_KEYS.X_KEY)
+
+
+def _none_for_x(layer: str | None, parts: Iterable[AnnData]) -> str | None:
+    """The layer, but ``None`` for ``"X"``, unless a part has a layer of that name."""
+    is_x = isinstance(layer, str) and layer == "X" and not any(layer in part.layers for part in parts)
+    return None if is_x else layer
 
 
 def _check_modalities(model: str, mdata: MuData, names: Sequence[str], layer: Layers, mask_layer: Layers) -> None:

@@ -21,7 +21,7 @@ Sites: TypeAlias = "np.ndarray | sp.spmatrix | pd.DataFrame | str"
 
 def named_sites(sites: Sites, data: AnnData, source: CellSource) -> ChooseSites:
     """The entries that the user names, checked."""
-    matrix = _read_sites(sites, data)
+    matrix = read_sites(sites, data)
 
     def choose(rows: np.ndarray, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
         return source.select(read_rows(matrix, rows)).astype(bool)
@@ -44,13 +44,14 @@ def digest_of(sites: Sites | None, data: AnnData) -> str | None:
     if sites is None:
         return None
     digest = hashlib.sha256()
-    for _, block in iter_some_rows(_read_sites(sites, data), np.arange(data.n_obs)):
+    for _, block in iter_some_rows(read_sites(sites, data), np.arange(data.n_obs)):
         for positions in block.nonzero():
             digest.update(positions.astype(np.int64).tobytes())
     return digest.hexdigest()
 
 
-def _read_sites(sites: Any, data: AnnData) -> Matrix:
+def read_sites(sites: Any, data: AnnData) -> Matrix:
+    """The entries that the user names, as a matrix in the form of the counts."""
     if isinstance(sites, str):
         sites = get_matrix(data, sites, "sites")
     if isinstance(sites, pd.DataFrame):

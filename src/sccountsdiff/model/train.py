@@ -49,8 +49,11 @@ _FIXED_IN_TRAINING = {
 }
 
 
-_PRECISIONS = ("32", "32-true", "16-mixed", "bf16-mixed")
+_PRECISIONS = ("32", "32-true", "16-mixed", "16", "bf16-mixed", "bf16")
 """Those in which weights stay as they are; others would change them in place, and the counts do not go with them."""
+
+_OF_A_TRAINING = ("is_trained_", "history_", "started_from_", "train_indices", "validation_indices", "test_indices")
+"""What a model keeps of its training, beside the weights."""
 
 
 class TrainMixin(SetupMixin):
@@ -112,7 +115,7 @@ class TrainMixin(SetupMixin):
         checkpoint
             Folder to which training writes, every now and then, where it is. The same call with the same folder goes on
             from there, after whatever stopped it, and ends with the same weights as if nothing had: on a CPU, with as many
-            threads, bit for bit.
+            threads, bit for bit. The history begins where this training did.
         **trainer_kwargs
             Passed to :class:`scvi.train.Trainer`, such as ``precision="bf16-mixed"``, or ``strategy="ddp"`` to train on
             several ``devices``.
@@ -164,13 +167,16 @@ class TrainMixin(SetupMixin):
             early_stopping = False
             warnings.filterwarnings("ignore", "early_stopping was automatically disabled")
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
-        before = self.is_trained_, self.history_, [measured.clone() for measured in self.module.denoiser.corrections]
-        goes_on = False
-        if checkpoint is not None:
+        before = {name: getattr(self, name, None) for name in _OF_A_TRAINING}
+        corrections = [measured.clone() for measured in self.module.denoiser.corrections]
+        goes_on, self._has_learnt = False, False
+        if checkpoint is None:
+            self.started_from_ = None
+        else:
             asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
             asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
             path = Path(checkpoint, "last.ckpt")
-            of_training = self._training_settings(asked | trainer_kwargs, split) | self._start_of(path.resolve())
+            of_training = self._training_settings(asked | trainer_kwargs, split) | self._start(path.exists())
             saved = self._find_checkpoint(path, of_training)
             if saved is not None and saved[KEY]["is_finished"]:
                 return self._take_over(saved, split)
@@ -210,17 +216,19 @@ class TrainMixin(SetupMixin):
                     **trainer_kwargs,
                 )
         finally:
-            if self.is_trained_:  # perhaps not for as long as was asked for
+            if self._has_learnt:  # perhaps not for as long as was asked for
                 self._finish(split)
             else:  # not for a single epoch: it is what it was
-                self._put_back(*before)
+                self._put_back(before, corrections)
 
     @torch.no_grad()
-    def _put_back(self, is_trained: bool, history: dict | None, corrections: Sequence[torch.Tensor]) -> None:
+    def _put_back(self, before: Mapping[str, object], corrections: Sequence[torch.Tensor]) -> None:
         """Be trained, or not, as before."""
-        self.is_trained_, self.history_ = is_trained, history
+        for name, value in before.items():
+            setattr(self, name, value)
         for measured, value in zip(self.module.denoiser.corrections, corrections, strict=True):
             measured.copy_(value)
+        self.module.eval()
 
     def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
         """The checkpoint to go on from, if there is one; an error if it is of another training."""
@@ -247,12 +255,11 @@ class TrainMixin(SetupMixin):
         digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
         return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
 
-    def _start_of(self, path: Path) -> dict[str, str]:
-        """The weights that a training starts from, unless they are random: those at the first call with this checkpoint."""
-        self._starts = getattr(self, "_starts", {})
-        if path not in self._starts:
-            self._starts[path] = {"weights": self._digests()["weights"][:16]} if self.is_trained else {}
-        return self._starts[path]
+    def _start(self, has_checkpoint: bool) -> dict[str, str]:
+        """The weights that a training starts from, or has started from if this model goes on with it."""
+        if self.started_from_ is None or not has_checkpoint:
+            self.started_from_ = self._digests()["weights"][:16] if self.is_trained else "random"
+        return {"weights at the start": self.started_from_}
 
     def _take_over(self, saved: dict, split: Sequence[np.ndarray]) -> None:
         """Be as a training has left the model that has finished, but not been saved."""

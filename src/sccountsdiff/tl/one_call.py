@@ -14,6 +14,7 @@ from sccountsdiff.compat import layer_names, setup_args
 from sccountsdiff.data.counts import default_layer
 from sccountsdiff.model import CountsDiffImputer
 from sccountsdiff.model.results import check_can_write, check_key
+from sccountsdiff.model.sites import read_sites
 from sccountsdiff.seeding import global_seed
 
 _OF_THE_CALL = (
@@ -86,6 +87,8 @@ def impute(
     """
     allowed = [name for name in keywords_of(CountsDiffImputer.impute) or () if name not in _OF_THE_CALL]
     check_keywords("tl.impute()", impute_kwargs, allowed)
+    if isinstance(impute_kwargs.get("genes"), Iterator):  # which are read more than once
+        impute_kwargs["genes"] = list(impute_kwargs["genes"])
     adata = adata.copy() if copy else adata
     setup = {
         "layer": layer,
@@ -98,7 +101,12 @@ def impute(
         "zeros": zeros,
     }
     training = (max_epochs, random_state, model_kwargs, train_kwargs)
-    check = lambda model: model._check_call(**impute_kwargs)
+
+    def check(model: CountsDiffImputer) -> None:
+        model._check_call(**impute_kwargs)
+        if impute_kwargs.get("sites") is not None:
+            read_sites(impute_kwargs["sites"], adata)
+
     with _trained(adata, setup, key_added, ["", "_sd"], *training, check) as model:
         model.impute(adata, key_added=key_added, seed=random_state, **impute_kwargs)
         adata.uns["sccountsdiff"][key_added] |= _note(model, random_state)

@@ -28,14 +28,16 @@ class CarefulRunner(TrainRunner):
             n_epochs = self.trainer.current_epoch
             has_best = average.leave_best(plan)
             self._note(is_trained=has_best or self.model.is_trained_)
+            self.model._has_learnt = has_best and average.best_epoch is not None
             kept = "The model is as it was before."
-            if has_best and average.best_epoch is not None:
+            if self.model._has_learnt:
                 kept = f"The weights of epoch {average.best_epoch}, the best so far, are kept: the model is trained."
             if isinstance(error, TrainingDiverged):
                 raise TrainingDiverged(f"{error} {kept}") from None
             logger.warning("Training stopped after %d epochs. %s", n_epochs, kept)
             raise as_signalled(error) from None
         self._note(is_trained=True)
+        self.model._has_learnt = True
         # Only the first of several processes has a history.
         self.model.history_ = self.trainer.strategy.broadcast(self.model.history_)
 
