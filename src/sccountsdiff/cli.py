@@ -12,11 +12,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sccountsdiff import io
+from sccountsdiff import __version__, io
 from sccountsdiff.command import Outcome, Parser, Stop, add_general_options, stoppable, whole
 from sccountsdiff.files import check_can_write, check_folder
 from sccountsdiff.options import add_options, arguments_of, given
@@ -131,7 +130,7 @@ def _complain(message: str) -> None:
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands, with the options of the one that is asked for."""
     parser = Parser(prog="sccountsdiff", description="Diffusion on the natural numbers for single-cell counts.")
-    parser.add_argument("--version", action="version", version=version("sccountsdiff"))
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="command", title="commands")
     for name, (about, add) in COMMANDS.items():
         command = commands.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
@@ -408,7 +407,7 @@ def _add_layer(
     places = tables.adata.var_names.get_indexer(list(genes))  # -1 for a gene that is predicted, but not in the data
     layer[:, places[places >= 0]] = values[:, places >= 0]
     note = {name: value for name, value in options.items() if value is not None}
-    note |= {"command": arguments.command, "version": version("sccountsdiff")}
+    note |= {"command": arguments.command, "version": __version__}
     write_result(data, tables, arguments.key_added, {arguments.key_added: layer}, note, keep=in_use.values())
 
 
@@ -425,7 +424,7 @@ def _write(arguments: argparse.Namespace, model: CountsDiffImputer, data: AnnDat
 
 def _finished(values: dict[str, Any], text: str, started: float) -> Outcome:
     seconds = time.monotonic() - started
-    return Outcome(text, values | {"seconds": round(seconds, 3), "version": version("sccountsdiff")})
+    return Outcome(text, values | {"seconds": round(seconds, 3), "version": __version__})
 
 
 def _typed(model: CountsDiffImputer, options: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from mudata import MuData
 
+from sccountsdiff import __version__
 from sccountsdiff.compat import layer_names, setup_args
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def describe_model(model: CountsDiffImputer) -> dict[str, Any]:
         "arguments": plain({name: value for name, value in arguments.items() if value is not None}),
         "parameters": parameters,
         "training": training,
-        "versions": {"sccountsdiff": version("sccountsdiff"), "scvi-tools": model.registry_["scvi_version"]},
+        "versions": {"sccountsdiff": __version__, "scvi-tools": model.registry_["scvi_version"]},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sccountsdiff.diffusion import Cosine, draw_noised, host, process
+from sccountsdiff.diffusion import Cosine, draw_noised, host
 
 
 def test_of_other_devices_the_host_sees_nothing():
@@ -46,16 +46,6 @@ def test_the_same_is_drawn_whether_it_is_seen_that_nothing_is_missing(monkeypatc
     monkeypatch.setattr(host, "host_sees", lambda values: False)
     for name, value in vars(draw()).items():
         assert torch.equal(value, getattr(seen, name)), name
-
-
-@pytest.mark.parametrize(
-    "p", [0.3, torch.rand(50, 1, generator=torch.Generator().manual_seed(2))], ids=["one", "cells"]
-)
-def test_the_same_is_thinned_whether_zeros_are_seen(p, monkeypatch):
-    counts = torch.poisson(torch.full((50, 20), 0.5), generator=torch.Generator().manual_seed(0))
-    seen = process.thin(counts, p, torch.Generator().manual_seed(1))
-    monkeypatch.setattr(process, "host_sees", lambda values: False)
-    assert torch.equal(process.thin(counts, p, torch.Generator().manual_seed(1)), seen)
 
 
 def test_rows_are_one_if_they_are_alike(monkeypatch):

@@ -4,14 +4,16 @@ import pytest
 import torch
 from scipy import stats
 
-from sccountsdiff.diffusion import birth_probability, max_attrition, survivors, thin
+from sccountsdiff.diffusion import birth_probability, max_attrition, process, survivors, thin
 
 N = 20_000
-CASES = [(1, 0.3), (7, 0.5), (60, 0.05), (60, 0.8), (1000, 0.2)]
+CASES = [(1, 0.3), (1, 0.998), (2, 0.05), (2, 0.7), (3, 0.5), (7, 0.5), (60, 0.05), (60, 0.8), (1000, 0.2)]
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
 @pytest.mark.parametrize(("x0", "p"), CASES)
-def test_thinning_is_binomial(x0, p, generator, assert_follows):
+def test_thinning_is_binomial_whether_counts_are_seen_or_not(x0, p, is_seen, generator, assert_follows, monkeypatch):
+    monkeypatch.setattr(process, "host_sees", lambda values: is_seen)
     assert_follows(thin(torch.full((N,), float(x0)), p, generator), stats.binom(x0, p))
 
 
@@ -30,6 +32,21 @@ def test_each_cell_has_its_own_survival(generator, assert_follows):
     thinned = thin(torch.full((4, N), 12.0), p[:, None], generator)
     for row, p_row in zip(thinned, p.tolist(), strict=True):
         assert_follows(row, stats.binom(12, p_row))
+
+
+def test_counts_of_one_and_two_take_a_random_number_each():
+    """What is drawn of one entry says nothing of the next."""
+    ones = thin(torch.tensor([1.0, 2.0]).repeat(N, 1), 0.5, torch.Generator().manual_seed(0))
+    assert abs(torch.corrcoef(ones.T)[0, 1]) < 4 / N**0.5
+
+
+def test_what_is_certain_costs_no_random_number():
+    x, p = torch.full((3, 40), 3.0), torch.tensor([[1.0], [0.5], [0.0]])
+    first, second = torch.Generator().manual_seed(0), torch.Generator().manual_seed(0)
+    thinned = thin(x, p, first)
+    assert torch.equal(thinned[0], x[0]) and not thinned[2].any()
+    assert torch.equal(thinned[1], thin(x[1], 0.5, second))
+    assert torch.equal(first.get_state(), second.get_state())
 
 
 def test_only_counts_cost_a_random_number():

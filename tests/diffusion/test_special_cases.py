@@ -77,9 +77,7 @@ def test_blackout_is_the_discrete_fisher_schedule_without_condition_and_attritio
         y = denoise_rates(schedule)(x, None, t, None).log_mean.exp()
         y = y.floor() + (torch.rand(y.shape, generator=generator) < y - y.floor())
         born = (torch.exp(-times[k - 1]) - torch.exp(-times[k])) / (1 - torch.exp(-times[k]))
-        alive = y > 0
-        births = torch.zeros_like(x)
-        births[alive] = torch.binomial(y[alive], born.float().expand(int(alive.sum())), generator=generator)
+        births = thin(y, born.float(), generator)
         x = x + births
     assert x.sum() > 1000
     assert torch.equal(x, walk_of_the_core(schedule, T - 1, "random"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sccountsdiff.diffusion.products import linear
 from sccountsdiff.nn import MLP, Dropout
 
 N = 200_000
@@ -43,14 +44,13 @@ def test_counts_of_the_mlp_are_dropped_one_by_one_and_the_status_is_not():
     torch.manual_seed(0)
     backbone = MLP(N // 100, 1, n_hidden=4, n_layers=0, dropout_rate=0.25).train()
     shown = []
-    linear = torch.nn.functional.linear
 
     def watch(x, *args):
         shown.append(x)
         return linear(x, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sccountsdiff.nn.mlp.F.linear", watch)
+        patch.setattr("sccountsdiff.nn.mlp.linear", watch)
         backbone(torch.ones(100, 3, N // 100), torch.zeros(100, 1, 4))
     (counts,) = [x for x in shown if x.shape[1] == 2 * N // 100]
     noised, observed = counts.unflatten(1, (2, -1)).unbind(1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ import pandas as pd
 from anndata import AnnData
 from tqdm.auto import tqdm
 
+from sccountsdiff import __version__
 from sccountsdiff.benchmark.baselines import Baseline
 from sccountsdiff.benchmark.datasets import Dataset, DataSource
 from sccountsdiff.benchmark.metrics import Metric
@@ -226,7 +226,7 @@ def _run_seed(
     is_limited = plan.bootstrap_cells is not None and plan.bootstrap_cells < split.test.n_obs
     resamples = {"n_bootstrap": plan.n_bootstrap} | ({"bootstrap_cells": plan.bootstrap_cells} if is_limited else {})
     common = resamples | {
-        "version": version("sccountsdiff"),
+        "version": __version__,
         "dataset": dataset.name,
         "data": fingerprint(cells, list(dict.fromkeys(filter(None, [*dataset.covariates, dataset.label])))),
         "covariates": dataset.covariates,

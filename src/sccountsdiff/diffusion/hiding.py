@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sccountsdiff.diffusion.bernoulli import below, random_bits
 from sccountsdiff.diffusion.host import none_of
+from sccountsdiff.diffusion.products import linear
 
 NOTHING_OBSERVED_SHARE = 0.15
 """Share of training cells of which nothing is shown as observed, so that the model can generate."""
@@ -76,7 +77,7 @@ def draw_observed(
         # The angle of each gene with a direction drawn at random: normal for each gene, alike for genes that are.
         drawn = torch.randn(n, directions.shape[1], dtype=directions.dtype, generator=generator, device=device)
         with torch.autocast(device.type, enabled=False):
-            angle = drawn @ directions.T
+            angle = linear(drawn, directions)
         # Of each cell one of the two shares is 0, and nothing is below it: one mask or the other.
         related = uniform(n, 1) < RELATED_SHARE
         observed = angle < torch.special.ndtri(share.masked_fill(~related, 0))

@@ -10,7 +10,7 @@ from torch import Tensor
 def host_sees(values: Tensor) -> bool:
     """Whether the host can look at values, such as whether any is missing, without waiting for a device.
 
-    Short cuts that depend on values are taken only then, and give the same result. While a network is compiled there are no
+    Short cuts that depend on values are taken only then, and give the same result, or draws of the same law. While a network is compiled there are no
     values to look at.
 
     Parameters
@@ -87,7 +87,7 @@ def only_where(mask: Tensor, values: Tensor) -> Tensor:
     if bool(values.sum().isfinite()):
         return values * mask.view(torch.uint8).to(values.dtype)
     at, flat = positions(mask), values.reshape(-1)
-    return torch.zeros_like(flat).index_copy_(0, at, flat.index_select(0, at)).view_as(values)
+    return torch.zeros_like(flat).scatter_(0, at, flat.index_select(0, at)).view_as(values)
 
 
 def multiply_into(out: Tensor, values: Tensor, factors: Tensor) -> None:

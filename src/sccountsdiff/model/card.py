@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from sccountsdiff import __version__
 from sccountsdiff.compat import is_mudata_setup, setup_args
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def model_card(model: CountsDiffBase, prefix: str = "") -> str:
         "continuous covariates": ", ".join(map(_code, model.continuous_keys)),
         "set-up": ", ".join(f"{name}={_code(value)}" for name, value in args.items()),
         "model": ", ".join(f"{name}={_code(value)}" for name, value in _settings(model).items()) or "default settings",
-        "saved with": f"sccountsdiff {version('sccountsdiff')}",
+        "saved with": f"sccountsdiff {__version__}",
     }
     load = f'"folder", adata=False{f", prefix={prefix!r}" if prefix else ""}'
     is_mudata = is_mudata_setup(model.registry_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from anndata import AnnData
 from mudata import MuData
 from torch import Tensor
 
+from sccountsdiff import __version__
 from sccountsdiff.checks import check_number, one_of
 from sccountsdiff.data.rows import Indices, unique_rows
 from sccountsdiff.diffusion import NOISED, OBSERVED, guide, log_mean
@@ -182,7 +182,7 @@ class DenoiseMixin(CountsDiffBase):
                 else:
                     blocks.append(deeper)
         if folder is not None:
-            note |= {"layers": ["denoised"], "version": version("sccountsdiff")}
+            note |= {"layers": ["denoised"], "version": __version__}
             names = pd.DataFrame(index=pd.Index(self.gene_names))
             folder.finish(table.obs, names, {NOTES: {"denoised": note}})
             return folder.path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from anndata import AnnData
 from scvi import REGISTRY_KEYS
 
+from sccountsdiff import __version__
 from sccountsdiff.checks import whole_number
 from sccountsdiff.data.covariates import check_covariates, continuous_values, encode
 from sccountsdiff.data.messages import some_of
@@ -99,7 +99,7 @@ class GenerateMixin(CountsDiffBase):
         seed = choose_seed(0 if seed is None and out is not None else seed)
         obs, categories, continuous = self._covariates_of(n_cells, covariates, seed)
         batch_size = choose_batch_size(batch_size)
-        note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": version("sccountsdiff")}
+        note = settings.describe() | {"seed": seed, "batch_size": batch_size, "version": __version__}
         blocks, folder = [], None
         if out is not None:
             of_cells = hashlib.sha256(categories.tobytes() + continuous.tobytes()).hexdigest()

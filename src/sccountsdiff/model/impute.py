@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ import scipy.sparse as sp
 from anndata import AnnData
 from mudata import MuData
 
+from sccountsdiff import __version__
 from sccountsdiff.checks import check_number, one_of, whole_number
 from sccountsdiff.compat import setup_args
 from sccountsdiff.data.reading import DaskMatrix
@@ -232,7 +232,7 @@ class ImputeMixin(CountsDiffBase):
         )
         note = settings.describe() | {"what": target, "n_samples": 0 if settings.is_deterministic else n_samples}
         note |= {"n_folds": n_folds, "seed": plan.seed, "batch_size": plan.batch_size}
-        note |= {"version": version("sccountsdiff")}
+        note |= {"version": __version__}
         note |= {"transform_covariates": [one.name for one in transforms]} if transforms != [KEEP] else {}
         note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
         if out is not None and key is not None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sccountsdiff.diffusion.host import one_row_if_alike
+from sccountsdiff.diffusion.products import linear
 
 PRIOR_CELLS = 5
 """Cells without any signal that are added to the data, so that what few cells say is not taken at face value."""
@@ -269,8 +270,8 @@ class Factors(nn.Module):
             observed = observed.to(self.loadings.dtype)
             # Of zeros, the square root takes twenty times as long.
             roots = x.to(observed.dtype).clamp_min(TINY).sqrt_().mul_(observed)
-            values = roots @ (self.loadings / self.noise[:, None])
-            by_cell = one_row_if_alike(observed) @ self.of_genes
+            values = linear(roots, (self.loadings / self.noise[:, None]).T)
+            by_cell = linear(one_row_if_alike(observed), self.of_genes.T)
             lower, centre = by_cell.tensor_split([self.of_genes.shape[1] - self.n_factors], dim=1)
             return FactorEquations(values, centre, _root(lower, self.n_factors))
 

@@ -78,6 +78,8 @@ def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries) 
     slopes = outputs.new_zeros(n_cells, n_outputs, n_genes)
     flat, total = outputs.movedim(0, 1).reshape(-1), outputs.new_zeros(())
     has_weight, has_count = (values.numpy() != 0 for values in (entries.weight, entries.xt + entries.y))
+    # Entries that have a weight have that of their cell, and its survival: a number for each cell is sooner at hand.
+    entries = entries._replace(weight=entries.weight.amax(1, keepdim=True), p=-torch.expm1(entries.log_lost))
     for has_counts, which in ((False, has_weight > has_count), (True, has_weight & has_count)):
         for at in positions(torch.from_numpy(which)).split(PIECE):
             row = rows_of(at, (n_cells, n_genes))
@@ -86,7 +88,7 @@ def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries) 
             loss, found = _loss(_started(chosen, starts), entries.at(at, row, has_counts), has_counts)
             total += loss.sum()
             for k in range(n_outputs):
-                slopes.view(-1)[k * n_genes :].index_copy_(0, place, found[k])
+                slopes.view(-1)[k * n_genes :].scatter_(0, place, found[k])
     return total, slopes
 
 
@@ -133,7 +135,7 @@ def _loss(outputs: Tensor, entries: Entries, has_counts: bool) -> tuple[Tensor, 
     else:
         short, short_1 = p * of_p, of_1
         noised_by_theta, whole_by_theta = short - log_p, short_1 - log_1
-    noised_by_mu, whole_by_mu = -theta * short, -theta * short_1
+    noised_by_mu, whole_by_mu = theta * short, theta * short_1  # both with the other sign
     rate_by_mu, rate_by_theta = rate / seen_p, short.mul_(of_p)
     # Shares of the components before and after the counts to come are seen, and the logarithms of what all add up to.
     noised[1:] += logits
@@ -149,7 +151,7 @@ def _loss(outputs: Tensor, entries: Entries, has_counts: bool) -> tuple[Tensor, 
     by_mean = share_p * by_rate
     by_noised = (rate - rates).mul_(by_mean).addcmul_(share_p, weight)  # the weight of a component moves the mean, too
     by_whole = share_1.mul_(weight)
-    by_mu = noised_by_mu.mul_(by_noised).addcmul_(whole_by_mu, by_whole, value=-1).addcmul_(rate_by_mu, by_mean)
+    by_mu = whole_by_mu.mul_(by_whole).addcmul_(noised_by_mu, by_noised, value=-1).addcmul_(rate_by_mu, by_mean)
     by_theta = noised_by_theta.mul_(by_noised).addcmul_(whole_by_theta, by_whole, value=-1)
     slopes = torch.empty_like(outputs)
     torch.sum(by_mu, 0, out=slopes[0])
@@ -164,5 +166,6 @@ def _together(logs: Tensor) -> tuple[Tensor, Tensor]:
     if len(logs) == 2:  # as by default, in less time
         ahead = logs[1] - logs[0]
         shares = torch.stack([-ahead, ahead]).sigmoid_()
-        return torch.maximum(*logs).sub_(torch.maximum(*shares).log_()), shares
+        # The larger share is at least a half, and 1 less than it exact; `log1p` takes two thirds of the time of `log`.
+        return torch.maximum(*logs).sub_(torch.maximum(*shares).sub_(1).log1p_()), shares
     return logs.logsumexp(0), logs.softmax(0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sccountsdiff.checks import whole_number
 from sccountsdiff.diffusion.host import host_sees, one_row_if_alike
 from sccountsdiff.diffusion.prediction import numbers
+from sccountsdiff.diffusion.products import linear
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
 
@@ -74,11 +74,12 @@ class Encoder(nn.Linear):
             # A gene is either noised or observed, so that one mask does for both of its counts.
             counts = counts * numbers(self.dropout.kept(status.shape, status.device), counts.dtype)
         if torch.is_grad_enabled() or not host_sees(channels):
-            h = F.linear(counts.flatten(1), self.weight)
+            h = linear(counts.flatten(1), self.weight)
         else:
             (noised, observed), (of_noised, of_observed) = counts.unbind(1), self.weight.chunk(2, dim=1)
             h = _product(noised, of_noised) + _product(observed, of_observed)
-        return h * self.dropout.scale + (self.bias + self.status(self.few(one_row_if_alike(status[:, 0]))))
+        few = linear(one_row_if_alike(status[:, 0]), self.few.weight)
+        return h * self.dropout.scale + (self.bias + self.status(few))
 
 
 def _product(values: Tensor, weights: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ def _product(values: Tensor, weights: Tensor) -> Tensor:
 
     As of noised counts at t = 1.
     """
-    return F.linear(values, weights) if values.numpy().any() else weights.new_zeros(len(values), len(weights))
+    return linear(values, weights) if values.numpy().any() else weights.new_zeros(len(values), len(weights))
 
 
 class Decoder(nn.Module):
@@ -115,7 +116,7 @@ class Decoder(nn.Module):
     def forward(self, h: Tensor, only_first: bool = False) -> Tensor:
         """(cells, n_hidden) to (n_outputs, cells, genes), or to the first of these."""
         if only_first or self.shape is None:
-            return self.mean(h)[None]
+            return linear(h, self.mean.weight, self.mean.bias)[None]
         few, rest = self.shape
         layers = self.mean.weight, self.mean.bias, rest.weight, rest.bias
         if host_sees(h) and not torch.is_autocast_enabled(h.device.type):
@@ -133,8 +134,8 @@ class _SideBySide(torch.autograd.Function):
         weight, bias, weight_of_few, bias_of_few = layers
         outputs = torch.empty(len(h), len(bias) + len(bias_of_few), dtype=h.dtype, device=h.device)
         left, right = outputs.tensor_split([len(bias)], dim=1)
-        torch.addmm(bias, h, weight.T, out=left)
-        torch.addmm(bias_of_few, few, weight_of_few.T, out=right)
+        left.copy_(linear(h, weight, bias))
+        right.copy_(linear(few, weight_of_few, bias_of_few))
         ctx.save_for_backward(h, few, weight, weight_of_few)
         return outputs
 
@@ -143,11 +144,11 @@ class _SideBySide(torch.autograd.Function):
         h, few, weight, weight_of_few = ctx.saved_tensors
         left, right = gradient.tensor_split([len(weight)], dim=1)
         return (
-            left @ weight,
-            right @ weight_of_few,
-            left.T @ h,
+            linear(left, weight.T),
+            linear(right, weight_of_few.T),
+            linear(left.T, h.T),
             left.sum(0),
-            right.T @ few,
+            linear(right.T, few.T),
             right.sum(0),
         )
 

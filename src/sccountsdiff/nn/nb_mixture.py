@@ -114,5 +114,5 @@ def _of_counts(theta: Tensor, xt: Tensor, log_rate: Tensor) -> Tensor:
         return log_gamma_ratio(theta, xt) - xt * log_rate
     found, at = torch.zeros_like(theta), positions(xt)
     some, counts, rates = (values.reshape(-1).index_select(0, at) for values in (theta, xt, log_rate))
-    found.view(-1).index_copy_(0, at, log_gamma_ratio(some, counts) - counts * rates)
+    found.view(-1).scatter_(0, at, log_gamma_ratio(some, counts) - counts * rates)
     return found

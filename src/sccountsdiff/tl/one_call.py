@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any, Literal
 
 from anndata import AnnData
 
+from sccountsdiff import __version__
 from sccountsdiff.checks import check_keywords, check_number, keywords_of, one_of, whole_number
 from sccountsdiff.compat import layer_names, setup_args
 from sccountsdiff.data.counts import default_layer
@@ -182,7 +182,7 @@ def denoise(
     one_of("final", final, ("mean", "log_mean"))
     with _trained(adata, setup, key_added, [""], max_epochs, random_state, model_kwargs, train_kwargs) as model:
         adata.layers[key_added] = model.denoise(adata, depth=depth, final=final, silent=silent)
-        note = {"depth": depth, "final": final, "layers": [key_added], "version": version("sccountsdiff")}
+        note = {"depth": depth, "final": final, "layers": [key_added], "version": __version__}
         args = setup_args(model.registry_)
         note |= {name: args[name] for name in ("layer", "mask_layer") if args[name] is not None}
         notes = adata.uns.get("sccountsdiff", {})

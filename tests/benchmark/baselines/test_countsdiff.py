@@ -108,8 +108,9 @@ def test_gaps_only_in_imputation_are_refused(cells):
 
 def test_draws_beat_the_gene_mean(low_rank):
     small = {"max_epochs": 60, "model_kwargs": {"n_hidden": 64}, "train_kwargs": {"plan_kwargs": {"lr": 5e-3}}}
-    assert low_rank.rmse(CountsDiff(n_steps=5, **small)) < 0.9 * low_rank.rmse_of_gene_mean
-    assert low_rank.rmse(CountsDiff(n_steps=5, **small), 5) < 0.7 * low_rank.rmse_of_gene_mean
+    longer = small | {"max_epochs": 200}  # single draws of a network that has hardly learnt may be far out
+    assert low_rank.rmse(CountsDiff(n_steps=5, **longer)) < 0.9 * low_rank.rmse_of_gene_mean
+    assert low_rank.rmse(CountsDiff(n_steps=5, **longer), 5) < 0.7 * low_rank.rmse_of_gene_mean
     paper = CountsDiffPaper(backbone="mlp", **small)
     assert low_rank.rmse(paper, 5) < 0.9 * low_rank.rmse_of_gene_mean
     # Blackout's process is right, as a head shows that vanishes with what is left to come. The paper's softplus does not:
