@@ -50,7 +50,8 @@ def test_counts_of_the_mlp_are_dropped_one_by_one_and_the_status_is_not():
         return linear(x, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sccountsdiff.nn.mlp.linear", watch)
+        for layers in ("mlp", "linear"):
+            patch.setattr(f"sccountsdiff.nn.{layers}.linear", watch)
         backbone(torch.ones(100, 3, N // 100), torch.zeros(100, 1, 4))
     (counts,) = [x for x in shown if x.shape[1] == 2 * N // 100]
     noised, observed = counts.unflatten(1, (2, -1)).unbind(1)

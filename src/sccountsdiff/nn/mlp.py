@@ -11,6 +11,7 @@ from sccountsdiff.diffusion.prediction import numbers
 from sccountsdiff.diffusion.products import linear
 from sccountsdiff.nn.backbone import N_CHANNELS, Backbone, register_backbone
 from sccountsdiff.nn.dropout import Dropout
+from sccountsdiff.nn.linear import Linear
 
 STATUS_UNITS = 32
 """Numbers by which the network is told which genes are observed, noised or missing."""
@@ -28,12 +29,12 @@ class AdaptiveBlock(nn.Module):
     def __init__(self, n_hidden: int, dropout_rate: float):
         super().__init__()
         self.norm = nn.LayerNorm(n_hidden, elementwise_affine=False)
-        self.modulation = nn.Linear(n_hidden, 3 * n_hidden)
+        self.modulation = Linear(n_hidden, 3 * n_hidden)
         self.mlp = nn.Sequential(
-            nn.Linear(n_hidden, 2 * n_hidden),
+            Linear(n_hidden, 2 * n_hidden),
             nn.SiLU(),
             Dropout(dropout_rate),
-            nn.Linear(2 * n_hidden, n_hidden),
+            Linear(2 * n_hidden, n_hidden),
         )
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
@@ -63,8 +64,8 @@ class Encoder(nn.Linear):
     def __init__(self, n_genes: int, n_hidden: int, dropout_rate: float):
         super().__init__((N_CHANNELS - 1) * n_genes, n_hidden)
         n_few = min(STATUS_UNITS, n_hidden)
-        self.few = nn.Linear(n_genes, n_few, bias=False)
-        self.status = nn.Linear(n_few, n_hidden, bias=False)
+        self.few = Linear(n_genes, n_few, bias=False)
+        self.status = Linear(n_few, n_hidden, bias=False)
         self.dropout = Dropout(dropout_rate)
 
     def forward(self, channels: Tensor) -> Tensor:
@@ -78,8 +79,7 @@ class Encoder(nn.Linear):
         else:
             (noised, observed), (of_noised, of_observed) = counts.unbind(1), self.weight.chunk(2, dim=1)
             h = _product(noised, of_noised) + _product(observed, of_observed)
-        few = linear(one_row_if_alike(status[:, 0]), self.few.weight)
-        return h * self.dropout.scale + (self.bias + self.status(few))
+        return h * self.dropout.scale + (self.bias + self.status(self.few(one_row_if_alike(status[:, 0]))))
 
 
 def _product(values: Tensor, weights: Tensor) -> Tensor:
@@ -109,14 +109,14 @@ class Decoder(nn.Module):
     def __init__(self, n_hidden: int, n_genes: int, n_outputs: int):
         super().__init__()
         self.n_outputs = n_outputs
-        self.mean = _zero(nn.Linear(n_hidden, n_genes))
+        self.mean = _zero(Linear(n_hidden, n_genes))
         n_few, n_more = min(SHAPE_UNITS, n_hidden), (n_outputs - 1) * n_genes
-        self.shape = nn.Sequential(nn.Linear(n_hidden, n_few), _zero(nn.Linear(n_few, n_more))) if n_more else None
+        self.shape = nn.Sequential(Linear(n_hidden, n_few), _zero(Linear(n_few, n_more))) if n_more else None
 
     def forward(self, h: Tensor, only_first: bool = False) -> Tensor:
         """(cells, n_hidden) to (n_outputs, cells, genes), or to the first of these."""
         if only_first or self.shape is None:
-            return linear(h, self.mean.weight, self.mean.bias)[None]
+            return self.mean(h)[None]
         few, rest = self.shape
         layers = self.mean.weight, self.mean.bias, rest.weight, rest.bias
         if host_sees(h) and not torch.is_autocast_enabled(h.device.type):
@@ -153,7 +153,7 @@ class _SideBySide(torch.autograd.Function):
         )
 
 
-def _zero(layer: nn.Linear) -> nn.Linear:
+def _zero(layer: Linear) -> Linear:
     """The layer, of which nothing comes out until it is trained."""
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -194,7 +194,7 @@ class MLP(Backbone):
         self.n_hidden = n_hidden
         self.n_outputs = n_outputs
         self.encoder = Encoder(n_genes, n_hidden, dropout_rate)
-        self.condition = nn.Sequential(nn.SiLU(), nn.Linear(n_hidden, n_hidden), nn.SiLU())
+        self.condition = nn.Sequential(nn.SiLU(), Linear(n_hidden, n_hidden), nn.SiLU())
         self.blocks = nn.ModuleList(AdaptiveBlock(n_hidden, dropout_rate) for _ in range(n_layers))
         self.norm = nn.LayerNorm(n_hidden)
         self.decoder = Decoder(n_hidden, n_genes, n_outputs)
