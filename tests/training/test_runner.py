@@ -48,3 +48,12 @@ class TestInterruption:
         model, error = try_training(simulate, callbacks=[SignalAt(3, signal.SIGINT)])
         assert type(error) is KeyboardInterrupt and not model.is_trained
         assert "The model is as it was before" in caplog.text
+
+    def test_a_request_to_end_after_the_last_step_is_heard_too(self, simulate):
+        class AtTheEnd(Callback):
+            def on_train_end(self, *args):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        model, error = try_training(simulate, callbacks=[AtTheEnd()])
+        assert type(error) is SystemExit and error.code == 143
+        assert model.is_trained and len(model.history["train_loss"]) == 6
