@@ -1,4 +1,4 @@
-"""Negative binomials around one mean take in the noised count by Bayes' rule, and start from the gene mean."""
+"""Mixtures of negative binomials take in the noised count by Bayes' rule, and start from the gene mean."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ def numbers(*shape) -> torch.Tensor:
 
 def prior_of(place, outputs, log_mean) -> np.ndarray:
     """Probabilities of all counts of an entry before any of it is seen, under two components."""
-    shift, logit, *log_thetas = (float(value[place]) for value in outputs)
+    shift, logit, log_ratio, *log_thetas = (float(value[place]) for value in outputs)
     weights, mu = [1 / (1 + math.exp(logit)), 1 / (1 + math.exp(-logit))], math.exp(log_mean + shift)
+    first = mu / (weights[0] + weights[1] * math.exp(log_ratio))
+    means = [first, first * math.exp(log_ratio)]
     thetas = [
         math.exp(1 + start + log_theta) for start, log_theta in zip((SPREAD / 2, -SPREAD / 2), log_thetas, strict=True)
     ]
-    laws = [stats.nbinom(theta, theta / (theta + mu)).pmf(COUNTS) for theta in thetas]
+    laws = [stats.nbinom(theta, theta / (theta + own)).pmf(COUNTS) for theta, own in zip(thetas, means, strict=True)]
     return sum(weight * law for weight, law in zip(weights, laws, strict=True))
 
 
 def test_is_bayes_rule(given_input, remaining_by_enumeration):
-    outputs, head = numbers(4, 4, 3), NegativeBinomialMixture()
+    outputs, head = numbers(5, 4, 3), NegativeBinomialMixture()
     found = head.predict(outputs, given_input)
     y = torch.full((4, 3), 2.0, dtype=torch.float64)
     loss = head.loss(y, found) - count_loss(y, found.log_mean)
@@ -43,6 +45,14 @@ def test_is_bayes_rule(given_input, remaining_by_enumeration):
         assert float(found.mean[place]) == pytest.approx((expected * counts).sum(), rel=1e-6)
         assert float(found.any_of(0.3)[place]) == pytest.approx(1 - (expected * 0.7**counts).sum(), rel=1e-6)
         assert float(loss[place]) == pytest.approx(-math.log(2 * expected[2]), rel=1e-6), "but for log y!"
+
+
+def test_untrained_all_components_have_the_mean_of_the_gene(given_input):
+    law = NegativeBinomialMixture().predict(
+        torch.zeros(5, 4, 3), replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3))
+    )
+    for component in law.components:
+        torch.testing.assert_close(component.log_mean, law.log_mean)
 
 
 def test_one_component_is_the_negative_binomial(given_input):
@@ -67,7 +77,7 @@ def test_a_subclass_with_a_loss_of_its_own_is_trained_with_that(given_input):
         def loss(self, y, prediction):
             return 2 * super().loss(y, prediction)
 
-    y, outputs = torch.full((4, 3), 2.0, dtype=torch.float64), numbers(4, 4, 3)
+    y, outputs = torch.full((4, 3), 2.0, dtype=torch.float64), numbers(5, 4, 3)
     found, once = (
         kind().total_loss(y, outputs, given_input, torch.ones_like(y)) for kind in (Doubled, NegativeBinomialMixture)
     )
@@ -87,7 +97,7 @@ def test_a_model_with_it(use_a_head, head):
 @pytest.mark.parametrize("n_components", [1, 2, 3])
 def test_without_noised_counts_the_law_is_what_bayes_rule_leaves_of_it(n_components, given_input, monkeypatch):
     """Which takes another way if nobody sees that there are none, as on a GPU."""
-    head, outputs = NegativeBinomialMixture(n_components), numbers(2 * n_components, 4, 3)
+    head, outputs = NegativeBinomialMixture(n_components), numbers(3 * n_components - 1, 4, 3)
     given = replace(given_input, xt=torch.zeros(4, 3).double(), p=torch.zeros(4, 3).double(), log_dispersion=0.4)
     found = head.predict(outputs, given)
     monkeypatch.setattr(HeadInput, "is_without_noised", False)
@@ -107,6 +117,6 @@ def test_what_is_expected_of_a_subclass_is_the_mean_of_its_own_law(given_input):
             law = super().predict(outputs, given)
             return law.moved_to(law.log_mean + math.log(2))
 
-    given, outputs = replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3)), numbers(4, 4, 3)
+    given, outputs = replace(given_input, xt=torch.zeros(4, 3), p=torch.zeros(4, 3)), numbers(5, 4, 3)
     ratio = Doubled().expect(outputs, given).mean / NegativeBinomialMixture().expect(outputs, given).mean
     torch.testing.assert_close(ratio, torch.full_like(ratio, 2.0))

@@ -1,4 +1,4 @@
-"""The training loss of negative binomials around one mean, with its derivatives by hand and in few passes."""
+"""The training loss of a mixture of negative binomials, with its derivatives by hand and in few passes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def posterior_mixture_loss(outputs: Tensor, starts: Sequence[float], entries: En
     Parameters
     ----------
     outputs
-        What is added to the log mean (1), log weights of all components but the first, and what is added to the log
-        dispersion of each, ``(2 * components, cells, genes)``.
+        What is added to the log mean (1), log weights and log means of all components but the first, relative to its own, and what
+        is added to the log dispersion of each, ``(3 * components - 1, cells, genes)``.
     starts
         What is added to the log dispersion of each component beside.
     entries
@@ -94,7 +94,7 @@ def _some_by_some(outputs: Tensor, starts: tuple[float, ...], entries: Entries) 
 
 def _started(outputs: Sequence[Tensor], starts: tuple[float, ...]) -> Tensor:
     """The outputs, with what is added to the log dispersion of each component."""
-    n = len(starts)
+    n = len(outputs) - len(starts)
     return torch.stack([*outputs[:n], *(output + start for output, start in zip(outputs[n:], starts, strict=True))])
 
 
@@ -107,11 +107,12 @@ def _loss(outputs: Tensor, entries: Entries, has_counts: bool) -> tuple[Tensor, 
     ``logsumexp_k A_k(x_t, p) - logsumexp_k A_k(x_t + y, 1)``, with log weights added, but for what does not depend on the outputs:
     no posterior has to be written down. Tensors of components have them first.
     """
-    n = len(outputs) // 2
-    shift, logits, log_theta = outputs[0], outputs[1:n], outputs[n:]
+    n = (len(outputs) + 1) // 3
+    shift, logits, log_ratios, log_theta = outputs.tensor_split([1, n, 2 * n - 1])
     weight, p, log_lost = entries.weight, entries.p, entries.log_lost
     lost = log_lost.exp()
-    mu = (shift + entries.log_mean).exp_()
+    ratios, shares_of_mean, by_logits = _ratios(logits, log_ratios)
+    mu = (shift + entries.log_mean).exp_() * ratios
     free = (log_theta + entries.log_dispersion).exp_()
     theta = torch.addcmul(free, mu, entries.tail)  # the tail does not move the mean
     # 1 / (beta + q), and A of no counts, for q = p and q = 1.
@@ -154,10 +155,28 @@ def _loss(outputs: Tensor, entries: Entries, has_counts: bool) -> tuple[Tensor, 
     by_mu = whole_by_mu.mul_(by_whole).addcmul_(noised_by_mu, by_noised, value=-1).addcmul_(rate_by_mu, by_mean)
     by_theta = noised_by_theta.mul_(by_noised).addcmul_(whole_by_theta, by_whole, value=-1)
     slopes = torch.empty_like(outputs)
-    torch.sum(by_mu, 0, out=slopes[0])
-    torch.sub(by_noised[1:], by_whole[1:], out=slopes[1:n])
-    torch.mul(by_theta.addcmul_(rate_by_theta, by_mean), free, out=slopes[n:])
+    by_all = torch.sum(by_mu, 0, out=slopes[0])
+    torch.sub(by_noised[1:], by_whole[1:], out=slopes[1:n]).addcmul_(by_logits, by_all)
+    torch.addcmul(by_mu[1:], shares_of_mean, by_all, value=-1, out=slopes[n : 2 * n - 1])
+    torch.mul(by_theta.addcmul_(rate_by_theta, by_mean), free, out=slopes[2 * n - 1 :])
     return loss.mul_(weight), slopes
+
+
+def _ratios(logits: Tensor, log_ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of all components relative to that of all; shares in it of all but the first, and how their logits move the log means.
+
+    Log means move by what those of all components but the first are said to be, less the share of each in the mean of all.
+    """
+    if len(logits) == 1:  # as by default, in less time
+        # Of the first: its probability, and its share in the mean of all.
+        first = torch.stack([logits, logits + log_ratios]).neg_().sigmoid_()
+        of_first = first[1].clamp_min(TINY) / first[0].clamp_min(TINY)
+        return torch.cat([of_first, log_ratios.exp().mul_(of_first)]), 1 - first[1], first[1] - first[0]
+    none = torch.zeros_like(logits[:0].sum(0, keepdim=True))
+    log_weights, log_ratios = torch.cat([none, logits]).log_softmax(0), torch.cat([none, log_ratios])
+    joint = log_weights + log_ratios
+    shares, log_all = joint.softmax(0), joint.logsumexp(0)
+    return (log_ratios - log_all).exp_(), shares[1:], (log_weights.exp() - shares)[1:]
 
 
 def _together(logs: Tensor) -> tuple[Tensor, Tensor]:

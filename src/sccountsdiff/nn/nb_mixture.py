@@ -1,4 +1,4 @@
-"""The default head: counts around one mean, with one of several dispersions."""
+"""The default head: counts with one of several dispersions, each around a mean of its own."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class NegativeBinomialMixture(Head):
     """Counts of a gene given the rest of the cell are negative binomial, with one of several dispersions.
 
     A gene is near its expectation in most cells and far from it in a few: one dispersion has to be a compromise, too wide for
-    most cells and too narrow for the others. Here each of several has a probability of its own. All components have the same
-    mean ``mu``, trained by Eq. 6 and by the likelihood. The gene's own noised count is taken in exactly: each gamma becomes its posterior, and
-    its probability is multiplied by how likely it made the count. With one component it is :class:`NegativeBinomial`.
+    most cells and too narrow for the others. Here each of several has a probability of its own, and a mean relative to that of
+    all, ``mu``, which is trained by Eq. 6 and by the likelihood. In the untrained network all means are the same. The gene's own
+    noised count is taken in exactly: each gamma becomes its posterior, and its probability is multiplied by how likely it made
+    the count. With one component it is :class:`NegativeBinomial`.
 
     Parameters
     ----------
@@ -37,14 +38,14 @@ class NegativeBinomialMixture(Head):
     --------
     >>> from sccountsdiff.nn import NegativeBinomialMixture
     >>> NegativeBinomialMixture().n_outputs
-    4
+    5
     """
 
     rounding = "mixture"
 
     def __init__(self, n_components: int = 2):
         self.n_components = whole_number("n_components", n_components)
-        self.n_outputs = 2 * self.n_components
+        self.n_outputs = 3 * self.n_components - 1
         middle = (self.n_components - 1) / 2
         self.starts = tuple(SPREAD * (middle - k) for k in range(self.n_components))  # from narrow to wide
 
@@ -63,20 +64,16 @@ class NegativeBinomialMixture(Head):
         return MixturePrediction.of(found[:n], laws)
 
     def mean_is_first(self, given: HeadInput) -> bool:
-        """All components share it, until a noised count tells for one of them; not where a subclass has another law."""
+        """It is that of all components, until a noised count tells for one of them; not where a subclass has another law."""
         return type(self) is NegativeBinomialMixture and given.is_without_noised
 
     def _prior(self, outputs: Tensor, given: HeadInput) -> MixturePrediction:
         """The law where no noised count has anything to say."""
-        shift, *logits = outputs[: self.n_components].unbind()
-        log_mean = given.log_mean + shift
-        log_weights = torch.stack([torch.zeros_like(shift), *logits]).log_softmax(0).unbind()
-        mu, laws = log_mean.exp(), []
-        log_mean = given.log_lost + log_mean
-        for log_theta, start in zip(outputs[self.n_components :], self.starts, strict=True):
-            log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion + start + log_theta
-            laws.append(Prediction(log_mean, bounded_dispersion(log_dispersion, mu, given.largest).log()))
-        return MixturePrediction(log_mean, None, log_weights, tuple(laws))
+        log_dispersion = INITIAL_LOG_DISPERSION + given.log_dispersion
+        log_mean, parts = _components(outputs.unbind(), self.starts, given.log_mean, log_dispersion, given.largest)
+        laws = [Prediction(given.log_lost + own, theta.log()) for _, own, theta in parts]
+        log_weights = torch.stack([logit for logit, _, _ in parts]).log_softmax(0)
+        return MixturePrediction(given.log_lost + log_mean, None, tuple(log_weights.unbind()), tuple(laws))
 
     def loss(self, y: Tensor, prediction: Prediction) -> Tensor:
         """Eq. 6 for the mean, and the likelihood of the mixture."""
@@ -89,16 +86,33 @@ class NegativeBinomialMixture(Head):
         return posterior_mixture_loss(outputs, self.starts, entries_of(y, given, weight))
 
 
+def _components(
+    outputs: Sequence[Tensor],
+    starts: Sequence[float],
+    log_mean: Tensor,
+    log_dispersion: Tensor | float,
+    largest: Tensor | float,
+) -> tuple[Tensor, list[tuple[Tensor, Tensor, Tensor]]]:
+    """The log mean of all, and the logit, log mean and dispersion of each component, before the gene's own count is looked at.
+
+    The first has a logit of 0, and log means are relative to its own; then all are moved so that they have the mean of all.
+    """
+    n = len(starts)
+    first = torch.zeros_like(outputs[0])
+    logits, log_ratios = torch.stack([first, *outputs[1:n]]), torch.stack([first, *outputs[n : 2 * n - 1]])
+    log_mean = log_mean + outputs[0]
+    own = log_mean + (log_ratios - (logits.log_softmax(0) + log_ratios).logsumexp(0))
+    log_thetas = (log_dispersion + start + output for start, output in zip(starts, outputs[2 * n - 1 :], strict=True))
+    thetas = (bounded_dispersion(*one, largest) for one in zip(log_thetas, own.exp(), strict=True))
+    return log_mean, list(zip(logits, own, thetas, strict=True))
+
+
 def _laws(starts: Sequence[float], largest: Tensor | float, *rows: Tensor) -> tuple[Tensor, ...]:
     """Log probabilities, log means and log dispersions of all components, of some cells."""
-    n = len(starts)
-    shift, logits, log_thetas = rows[0], rows[1:n], rows[n : 2 * n]
-    log_mean, xt, p, log_lost, log_dispersion = rows[2 * n :]
-    mu = torch.exp(log_mean + shift)
+    *outputs, log_mean, xt, p, log_lost, log_dispersion = rows
     log_weights, log_means, log_shapes = [], [], []
-    for logit, log_theta, start in zip([torch.zeros_like(mu), *logits], log_thetas, starts, strict=True):
-        theta = bounded_dispersion(log_dispersion + start + log_theta, mu, largest)
-        beta = theta / mu
+    for logit, own, theta in _components(outputs, starts, log_mean, log_dispersion, largest)[1]:
+        beta = theta / own.exp()
         log_shape, log_rate = torch.log(theta + xt), torch.log(beta + p)
         # The probability of the noised count, but for factors that all components share.
         seen = _of_counts(theta, xt, log_rate) - theta * torch.log1p(p / beta)
