@@ -158,6 +158,24 @@ def test_where_a_training_started_is_not_remembered_beyond_others(simulate, tmp_
         train(adata, checkpoint=tmp_path)
 
 
+def test_trainings_with_a_checkpoint_each_may_follow_each_other(simulate, tmp_path):
+    """A script of two, run again, finds both finished."""
+    adata, models = simulate(60).adata, []
+    for _ in range(2):
+        model = train(adata, max_epochs=2, checkpoint=tmp_path / "first")
+        model.train(**(SETTINGS | {"max_epochs": 3}), checkpoint=tmp_path / "second")
+        models.append(model)
+    first, second = (model.module.state_dict() for model in models)
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_a_training_that_learns_nothing_leaves_the_history_alone(simulate):
+    model = train(simulate(60).adata, max_epochs=2)
+    with pytest.raises(KeyboardInterrupt):  # in the second epoch; the first was no better than what was there
+        model.train(**(SETTINGS | {"max_epochs": 4}), plan_kwargs={"lr": 0.0}, callbacks=[StopAt(4)])
+    assert len(model.history["train_loss"]) == 2
+
+
 def test_a_training_that_does_not_begin_changes_nothing(simulate, monkeypatch):
     """Not even which cells were trained on, nor what was measured afterwards."""
     model = train(simulate(60).adata, max_epochs=2)

@@ -16,16 +16,29 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 import sccountsdiff.benchmark as bm
 from sccountsdiff import calibration
 from sccountsdiff.benchmark.baselines import CountsDiff, CountsDiffMean
 from sccountsdiff.benchmark.tuning import training_cells
-from sccountsdiff.diffusion import hiding, noising
-from sccountsdiff.nn import mlp
+from sccountsdiff.diffusion import Prediction, hiding, noising
+from sccountsdiff.model import train
+from sccountsdiff.nn import HeadInput, NegativeBinomialMixture, mlp
 
 WITHOUT_PATTERNS = {(hiding, "RELATED_SHARE"): 0.0}
 WITHOUT_THINNING = {(noising, "THINNED_SHARE"): 0.0}
+
+
+class OneMean(NegativeBinomialMixture):
+    """Both components around one mean."""
+
+    def predict(self, outputs: Tensor, given: HeadInput) -> Prediction:
+        """The posterior if means relative to that of all are left out."""
+        first, ratios, last = outputs.tensor_split([self.n_components, 2 * self.n_components - 1])
+        return super().predict(torch.cat([first, torch.zeros_like(ratios), last]), given)
+
+
 VARIANTS: dict[str, tuple[dict, dict]] = {
     "default": ({}, {}),
     "no factors": ({"n_factors": 0}, {}),
@@ -43,7 +56,9 @@ VARIANTS: dict[str, tuple[dict, dict]] = {
     "as many weights for the status as for counts": ({}, {(mlp, "STATUS_UNITS"): 128}),
     "sums left as they come": ({}, {(calibration, "LARGEST_LEVEL"): 0.0}),
     "half of the cells at t = 1": ({}, {(noising, "LAST_TIME_SHARE"): 0.5}),
+    "a tenth of the epochs to wait": ({}, {(train, "PATIENCE"): 0.1}),
     "one dispersion": ({"head": "nb"}, {}),
+    "two dispersions around one mean": ({"head": OneMean}, {}),
     "mixture of gammas": ({"head": "gamma_mixture"}, {}),
 }
 """Arguments of the model, and constants of training, by name."""

@@ -49,6 +49,11 @@ def test_what_is_certain_costs_no_random_number():
     assert torch.equal(first.get_state(), second.get_state())
 
 
+def test_what_is_no_number_stays_none():
+    assert thin(torch.tensor([1.0, 2.0, 5.0]), torch.tensor(float("nan"))).isnan()[:2].all()
+    assert thin(torch.tensor([float("nan"), 1.0]), 0.5).isnan().tolist() == [True, False]
+
+
 def test_only_counts_cost_a_random_number():
     """Among zeros, counts are thinned by the same random numbers as without them."""
     x = torch.zeros(4, 50)

@@ -79,6 +79,11 @@ class TestTraining:
         model = train(simulate(40).adata, 6, plan_kwargs={"lr": 0.0}, early_stopping_patience=2, early_stopping=False)
         assert len(losses(model)) == 6
 
+    @pytest.mark.parametrize(("max_epochs", "waited"), [(30, 9), (10, 5)])
+    def test_it_waits_for_three_tenths_of_the_epochs_or_for_five(self, simulate, train, max_epochs, waited):
+        model = train(simulate(40).adata, max_epochs, plan_kwargs={"lr": 0.0})
+        assert len(losses(model)) == 1 + waited
+
     def test_same_seed_same_weights(self, simulate, train):
         first, second, other = (train(simulate(40).adata, 2, seed=seed).module.state_dict() for seed in (3, 3, 4))
         assert all(torch.equal(first[key], second[key]) for key in first)

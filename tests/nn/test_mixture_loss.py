@@ -70,6 +70,20 @@ def test_single_precision_loses_no_more_than_it_must():
     torch.testing.assert_close(slope.double(), expected_slope, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("extreme", [-120.0, 120.0])
+@pytest.mark.parametrize("output", range(3))
+def test_extreme_outputs_have_a_gradient(output, extreme, is_seen, monkeypatch):
+    """Of a mean, a weight or a ratio of means of which single precision knows no more."""
+    monkeypatch.setattr(mixture_loss, "host_sees", lambda values: is_seen)
+    y, outputs, given, weight = make(dtype=torch.float32, n_cells=4)
+    with torch.no_grad():
+        outputs[output] = max(extreme, -70.0) if output == 0 else extreme
+        outputs[0].clamp_(max=20.0)
+    _, slope = by_hand(y, outputs, given, weight)
+    assert slope.isfinite().all()
+
+
 def test_entries_without_weight_have_no_slope():
     y, outputs, given, weight = make()
     _, slope = by_hand(y, outputs, given, weight)

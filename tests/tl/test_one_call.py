@@ -47,6 +47,7 @@ def test_the_layer_counts_is_the_default_as_it_is_of_the_model(adata):
         ("impute", {"batch_size": 0}, ValueError, "batch_size"),
         ("impute", {"sites": np.ones((3, 2), dtype=bool)}, ValueError, "sites"),
         ("impute", {"transform_covariates": {"nope": 1}}, ValueError, "transform_covariates"),
+        ("impute", {"sites": np.full((40, 20), 2)}, ValueError, "sites"),
         ("denoise", {"depth": 0.5}, ValueError, "depth"),
         ("denoise", {"final": "median"}, ValueError, "final"),
     ],
@@ -55,6 +56,30 @@ def test_values_are_checked_before_training(adata, monkeypatch, call, kwargs, er
     monkeypatch.setattr(CountsDiffImputer, "train", None)
     with pytest.raises(error, match=message):
         getattr(sccountsdiff.tl, call)(adata, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "key", "message"),
+    [
+        ({"quantiles": [0.5]}, "imputed_q0.5", "would overwrite"),
+        ({"sites": "imputed"}, "imputed", "would overwrite .* which holds `sites`"),
+        ({"layer": "raw", "key_added": "ra", "quantiles": [0.5]}, "ra_q0.5", "would overwrite"),
+    ],
+)
+def test_all_layers_that_would_be_replaced_are_found_before_training(adata, monkeypatch, kwargs, key, message):
+    adata.layers["raw"], adata.layers[key] = adata.X.copy(), (adata.X > 0).astype(float)
+    if key == "imputed":  # by an earlier call
+        adata.uns["sccountsdiff"] = {"imputed": {"layers": ["imputed"]}}
+    monkeypatch.setattr(CountsDiffImputer, "train", None)
+    with pytest.raises(ValueError, match=message):
+        sccountsdiff.tl.impute(adata, **kwargs)
+
+
+def test_values_may_come_from_iterators(adata):
+    adata.obs["batch"] = ["a", "b"] * 20
+    turns = {"batch": iter(["a", "b"])}
+    sccountsdiff.tl.impute(adata, batch_key="batch", transform_covariates=turns, **QUICK)
+    assert "imputed" in adata.layers
 
 
 def test_genes_may_be_named_one_after_the_other(adata):

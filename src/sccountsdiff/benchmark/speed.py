@@ -306,7 +306,7 @@ def matmul_share(step: Callable[[], Any], n_steps: int = 3) -> float:
     step()
     # The least of some, and by the clock of the thread: what else the machine does lengthens either.
     seconds = min(_seconds(step) for _ in range(n_steps))  # without the profiler, which takes time of its own
-    return min(1.0, min(_seconds_in_products(step) for _ in range(n_steps)) / seconds)
+    return min(1.0, min(_seconds_in_products(step) for _ in range(n_steps)) / max(seconds, 1e-9))
 
 
 def _seconds(step: Callable[[], Any]) -> float:

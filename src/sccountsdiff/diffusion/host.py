@@ -91,7 +91,7 @@ def only_where(mask: Tensor, values: Tensor) -> Tensor:
 
 
 def multiply_into(out: Tensor, values: Tensor, factors: Tensor) -> None:
-    """Put products into a part of a tensor; what is compiled takes no part as an output, and needs no such care.
+    """Put products into a part of a tensor.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def multiply_into(out: Tensor, values: Tensor, factors: Tensor) -> None:
     >>> table.tolist()
     [[0.0, 3.0], [0.0, 4.0]]
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():  # which takes no part of a tensor as an output
         out.copy_(values * factors)
     else:
         torch.mul(values, factors, out=out)

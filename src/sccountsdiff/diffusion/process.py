@@ -20,18 +20,19 @@ def binomial(counts: Tensor, p: Tensor | float, generator: torch.Generator | Non
     if not host_sees(counts):
         return torch.binomial(counts, p.expand_as(counts), generator=generator)
     # Where there is something to draw is seen in less time than torch takes to pass over all else.
-    at = positions(counts * numbers((p > 0) & (p < 1), counts.dtype))
+    at = positions(counts * numbers((p != 0) & (p != 1), counts.dtype))
     n, p_of_n = (values.reshape(-1).index_select(0, at) for values in (counts, p.expand_as(counts)))
     settled = counts * numbers(p == 1, counts.dtype)
     return settled.reshape(-1).scatter_(0, at, _binomial(n, p_of_n, generator)).view(counts.shape)
 
 
 def _binomial(n: Tensor, p: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Bin(n, p) of vectors, n above 0: of 1 and 2, as most are, by where one random number falls, in half of torch's time."""
+    """Bin(n, p) of vectors of whole numbers above 0: of 1 and 2, as most are, by where one random number falls, in half of torch's time."""
     u = torch.rand(n.shape, generator=generator, dtype=n.dtype, device=n.device)
     more, squared = n - 1, p * p
     # Of one or two, something is left with probability 1 - (1 - p)^n, and both of two with p^2.
     left = (u < torch.addcmul(n * p, more, squared, value=-1)).to(n.dtype) + (u < more * squared)
+    left.add_((n * p).mul_(0))  # what is no number stays none
     many = positions(n > 2)
     drawn = torch.binomial(n.index_select(0, many), p.index_select(0, many), generator=generator)
     return left.scatter_(0, many, drawn)

@@ -44,6 +44,8 @@ _USES_ONEDNN = _onednn_is_faster()
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x @ weight.T + bias``, as :func:`torch.nn.functional.linear`, for large matrices.
 
+    It can be differentiated once.
+
     Parameters
     ----------
     x
@@ -72,7 +74,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether these are what it was found to be faster with: single precision, in the memory of the host."""
     is_single = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return _USES_ONEDNN and host_sees(x) and is_single and x.ndim == 2 and x.numel() > 0
+    is_allowed = _USES_ONEDNN and bool(torch.backends.mkldnn.enabled)
+    return is_allowed and host_sees(x) and is_single and x.ndim == 2 and x.numel() > 0
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -57,6 +57,7 @@ class CountsDiffBase(UnsupervisedTrainingMixin, BaseModelClass):
     is_trained_: bool
     history_: dict | None
     started_from_: str | None = None
+    frozen_categories_: list[int] | None = None
     _has_learnt: bool
 
     # scvi-tools keeps whatever was set up in tables of the class, for ever. Here data keeps what is noted of it, and the

@@ -155,9 +155,14 @@ def result_layers(
         "": Layer(mean_dtype, False, lambda draws: draws.mean(0), centre),
         "_sd": Layer(np.dtype(np.float32), False, lambda draws: draws.std(0, ddof=1), attrgetter("sd")),
     }
-    for q in quantiles:
-        layers[f"_q{q:g}"] = Layer(draw_dtype, True, partial(_quantile, q=q), methodcaller("quantile", q))
+    for suffix, q in zip(quantile_suffixes(quantiles), quantiles, strict=True):
+        layers[suffix] = Layer(draw_dtype, True, partial(_quantile, q=q), methodcaller("quantile", q))
     return layers
+
+
+def quantile_suffixes(quantiles: Sequence[float]) -> list[str]:
+    """What is added to the name of a layer for each quantile."""
+    return [f"_q{q:g}" for q in quantiles]
 
 
 def _centre_of_logs(law: Outcome) -> Tensor:

@@ -81,6 +81,8 @@ class SavingMixin(CountsDiffBase):
         if folder.exists() and not overwrite and not only_leftovers(folder, prefix):
             raise ValueError(f"{dir_path} already exists: choose another folder, or pass `overwrite=True`.")
         attributes = {name: value for name, value in self._get_user_attributes() if name.endswith("_")}
+        if not self.module.is_frozen:  # any more
+            attributes["frozen_categories_"] = None
         data = self._data_writer(anndata_write_kwargs) if save_anndata else None
         write_files(folder, prefix, type(self).__name__, attributes, self.module.state_dict(), data)
         card = folder / f"{prefix}README.md"
@@ -172,7 +174,7 @@ class SavingMixin(CountsDiffBase):
         except RuntimeError as error:
             first = str(error).splitlines()[1:2] or [str(error)]
             raise ValueError(f"The weights in {dir_path} are not those of such a model: {first[0].strip()}") from None
-        if getattr(model, "frozen_categories_", None) is not None:
+        if model.frozen_categories_ is not None:
             model._freeze(model.frozen_categories_)
         model.to_device(where)
         model.module.eval()

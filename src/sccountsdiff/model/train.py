@@ -175,6 +175,7 @@ class TrainMixin(SetupMixin):
             warnings.filterwarnings("ignore", "early_stopping was automatically disabled")
         trainer_kwargs.setdefault("log_every_n_steps", 1)  # epochs of small data have few steps
         before = {name: getattr(self, name, None) for name in _OF_A_TRAINING}
+        before["history_"] = None if self.history_ is None else dict(self.history_)  # which scvi-tools adds to in place
         corrections = [measured.clone() for measured in self.module.denoiser.corrections]
         goes_on, self._has_learnt = False, False
         if checkpoint is None:
@@ -183,10 +184,16 @@ class TrainMixin(SetupMixin):
             asked = {"max_epochs": max_epochs, "batch_size": batch_size, "ema_decay": ema_decay, "patience": patience}
             asked |= {"early_stopping": early_stopping, "gradient_clip_val": gradient_clip_val, **(plan_kwargs or {})}
             path = Path(checkpoint, "last.ckpt")
-            of_training = self._training_settings(asked | trainer_kwargs, split) | self._start(path.exists())
-            saved = self._find_checkpoint(path, of_training)
-            if saved is not None and saved[KEY]["is_finished"]:
-                return self._take_over(saved, split)
+            saved = self._find_checkpoint(path)
+            of_training = self._training_settings(asked | trainer_kwargs, split) | self._start(saved)
+            if saved is not None:
+                old = saved[KEY]["settings"]
+                check_settings(
+                    path, old, dict.fromkeys(old) | of_training
+                )  # one that is no longer asked for is another, too
+                logger.info("Going on from %s, after %d steps.", path, saved["global_step"])
+                if saved[KEY]["is_finished"]:
+                    return self._take_over(saved, split)
             callbacks.append(Checkpoints(path, of_training))
             goes_on = saved is not None
             trainer_kwargs["ckpt_path"] = path if goes_on else None
@@ -237,19 +244,15 @@ class TrainMixin(SetupMixin):
             measured.copy_(value)
         self.module.eval()
 
-    def _find_checkpoint(self, path: Path, settings: dict[str, str]) -> dict | None:
-        """The checkpoint to go on from, if there is one; an error if it is of another training."""
+    def _find_checkpoint(self, path: Path) -> dict | None:
+        """The checkpoint to go on from, if there is one."""
         check_folder(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Weights, their average, the best one, and two moments of the gradients.
         check_can_write(path, 5 * sum(value.nbytes for value in self.module.state_dict().values()))
         saved = read_checkpoint(path)
-        if saved is not None:
-            if KEY not in saved:
-                raise ValueError(f"{path} is a checkpoint, but not of such a training: choose another folder.")
-            old = saved[KEY]["settings"]
-            check_settings(path, old, dict.fromkeys(old) | settings)  # one that is no longer asked for is another, too
-            logger.info("Going on from %s, after %d steps.", path, saved["global_step"])
+        if saved is not None and KEY not in saved:
+            raise ValueError(f"{path} is a checkpoint, but not of such a training: choose another folder.")
         return saved
 
     def _training_settings(self, asked: Mapping[str, object], split: Sequence[np.ndarray]) -> dict[str, str]:
@@ -262,11 +265,14 @@ class TrainMixin(SetupMixin):
         digest = hashlib.sha256(b"\0".join(data)).hexdigest()[:16]
         return {name: repr(value) for name, value in {**made, **asked}.items()} | {"data": digest}
 
-    def _start(self, has_checkpoint: bool) -> dict[str, str]:
+    def _start(self, saved: dict | None) -> dict[str, str]:
         """The weights that a training starts from, or has started from if this model goes on with it."""
-        if self.started_from_ is None or not has_checkpoint:
+        name = "weights at the start"
+        # A model that was stopped in this training has other weights by now; one that comes from an earlier training starts here.
+        goes_on = saved is not None and saved[KEY]["settings"].get(name) == self.started_from_
+        if not goes_on:
             self.started_from_ = self._digests()["weights"][:16] if self.is_trained else "random"
-        return {"weights at the start": self.started_from_}
+        return {name: str(self.started_from_)}
 
     def _take_over(self, saved: dict, split: Sequence[np.ndarray]) -> None:
         """Be as a training has left the model that has finished, but not been saved."""

@@ -25,7 +25,8 @@ TAIL = 4.0
 """The tail of a law falls by a factor e at least so often on the way to the largest count that a gene has in training.
 
 The largest of a hundred to a thousand numbers with an exponential tail is at five to seven such lengths, so that this binds
-only where a law does not fit: a gamma that has to be a gene's on and off at once has a tail far beyond all counts.
+only where a law does not fit: a gamma that has to be a gene's on and off at once has a tail far beyond all counts. It is the spread
+around a mean that is bound; means themselves, of a law or of a component, are what the network says they are.
 """
 
 
@@ -144,7 +145,10 @@ class Head(ABC):
         return False
 
     def total_loss(self, y: Tensor, outputs: Tensor, given: HeadInput, weight: Tensor) -> Tensor:
-        """Sum of the weighted losses of all entries, which is trained; a head may know a faster way to it."""
+        """Sum of the weighted losses of all entries, which is trained; a head may know a faster way to it.
+
+        The weight of an entry is 0, or the number that all others of its cell have.
+        """
         return (weight * self.loss(y, self.law(outputs, given))).sum()
 
 

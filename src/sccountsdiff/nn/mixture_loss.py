@@ -28,7 +28,7 @@ def posterior_mixture_loss(outputs: Tensor, starts: Sequence[float], entries: En
     starts
         What is added to the log dispersion of each component beside.
     entries
-        As in :func:`~sccountsdiff.nn.posterior_loss.posterior_nb_loss`.
+        As in :func:`~sccountsdiff.nn.posterior_loss.posterior_nb_loss`; the weight of an entry is 0 or that of its cell.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def _loss(outputs: Tensor, entries: Entries, has_counts: bool) -> tuple[Tensor, 
         noised += gamma_p.addcmul_(xt, of_p.clamp_min(TINY).log_())
         whole += gamma_1.addcmul_(x0, of_1.clamp_min(TINY).log_())
         rate.addcmul_(of_p, xt)
-        short, short_1 = (p - xt / mu) * of_p, (1 - x0 / mu) * of_1
+        short, short_1 = (p * mu).sub_(xt) / torch.addcmul(theta, p, mu), (mu - x0) / (theta + mu)
         noised_by_theta, whole_by_theta = slope_p.sub_(log_p).add_(short), slope_1.sub_(log_1).add_(short_1)
     else:
         short, short_1 = p * of_p, of_1
@@ -168,10 +168,11 @@ def _ratios(logits: Tensor, log_ratios: Tensor) -> tuple[Tensor, Tensor, Tensor]
     Log means move by what those of all components but the first are said to be, less the share of each in the mean of all.
     """
     if len(logits) == 1:  # as by default, in less time
-        # Of the first: its probability, and its share in the mean of all.
-        first = torch.stack([logits, logits + log_ratios]).neg_().sigmoid_()
-        of_first = first[1].clamp_min(TINY) / first[0].clamp_min(TINY)
-        return torch.cat([of_first, log_ratios.exp().mul_(of_first)]), 1 - first[1], first[1] - first[0]
+        # Their probabilities, and their shares in the mean of all.
+        both = torch.stack([logits, logits + log_ratios])
+        first, second = (-both).sigmoid_(), both.sigmoid_()
+        ratios = [shares[1].clamp_min(TINY) / shares[0].clamp_min(TINY) for shares in (first, second)]
+        return torch.cat(ratios), second[1], first[1] - first[0]
     none = torch.zeros_like(logits[:0].sum(0, keepdim=True))
     log_weights, log_ratios = torch.cat([none, logits]).log_softmax(0), torch.cat([none, log_ratios])
     joint = log_weights + log_ratios

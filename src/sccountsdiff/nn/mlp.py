@@ -127,7 +127,7 @@ class Decoder(nn.Module):
 
 
 class _SideBySide(torch.autograd.Function):
-    """What two linear layers make of two inputs, written where it belongs: to copy it there takes as long as to compute it."""
+    """What two linear layers make of two inputs, side by side, without a copy of both for :func:`torch.cat` and its derivative."""
 
     @staticmethod
     def forward(ctx, h: Tensor, few: Tensor, *layers: Tensor) -> Tensor:

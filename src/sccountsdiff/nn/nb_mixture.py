@@ -125,7 +125,7 @@ def _laws(starts: Sequence[float], largest: Tensor | float, *rows: Tensor) -> tu
 def _of_counts(theta: Tensor, xt: Tensor, log_rate: Tensor) -> Tensor:
     """What noised counts add to the log probability; it is 0 for 0, and most are, so that few are looked at if the host sees which."""
     if torch.is_grad_enabled() or not host_sees(xt):
-        return log_gamma_ratio(theta, xt) - xt * log_rate
+        return log_gamma_ratio(theta, xt) - torch.where(xt > 0, xt * log_rate, 0.0)
     found, at = torch.zeros_like(theta), positions(xt)
     some, counts, rates = (values.reshape(-1).index_select(0, at) for values in (theta, xt, log_rate))
     found.view(-1).scatter_(0, at, log_gamma_ratio(some, counts) - counts * rates)

@@ -174,7 +174,6 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
         cell = names.get_loc(cell)
     if not 0 <= cell < len(names):
         raise IndexError(f"`cell` must be a position among the {len(names)} cells, not {cell}.")
-    model.module.eval()  # one in training mode does not move what it reads to its device
     rows = np.array([cell])
     _, tensors = model._source(rows=rows).read(rows)
     seen = model.module.read(tensors)  # the model's own word on what is missing

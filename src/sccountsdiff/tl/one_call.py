@@ -13,8 +13,8 @@ from sccountsdiff.checks import check_keywords, check_number, keywords_of, one_o
 from sccountsdiff.compat import layer_names, setup_args
 from sccountsdiff.data.counts import default_layer
 from sccountsdiff.model import CountsDiffImputer
-from sccountsdiff.model.results import check_can_write, check_key
-from sccountsdiff.model.sites import read_sites
+from sccountsdiff.model.results import check_can_write, check_key, quantile_suffixes
+from sccountsdiff.model.sites import named_sites
 from sccountsdiff.seeding import global_seed
 
 _OF_THE_CALL = (
@@ -87,8 +87,7 @@ def impute(
     """
     allowed = [name for name in keywords_of(CountsDiffImputer.impute) or () if name not in _OF_THE_CALL]
     check_keywords("tl.impute()", impute_kwargs, allowed)
-    if isinstance(impute_kwargs.get("genes"), Iterator):  # which are read more than once
-        impute_kwargs["genes"] = list(impute_kwargs["genes"])
+    impute_kwargs = {name: _listed(value) for name, value in impute_kwargs.items()}  # which are read more than once
     adata = adata.copy() if copy else adata
     setup = {
         "layer": layer,
@@ -103,9 +102,15 @@ def impute(
     training = (max_epochs, random_state, model_kwargs, train_kwargs)
 
     def check(model: CountsDiffImputer) -> None:
-        model._check_call(**impute_kwargs)
-        if impute_kwargs.get("sites") is not None:
-            read_sites(impute_kwargs["sites"], adata)
+        _, _, quantiles, _ = model._check_call(**impute_kwargs)
+        args, sites = setup_args(model.registry_), impute_kwargs.get("sites")
+        in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
+        in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
+        suffixes = ["", "_sd", *quantile_suffixes(quantiles)]
+        check_key(key_added, suffixes, in_use)
+        check_can_write(adata, key_added, suffixes)
+        if sites is not None:
+            named_sites(sites, adata, model._source())
 
     with _trained(adata, setup, key_added, ["", "_sd"], *training, check) as model:
         model.impute(adata, key_added=key_added, seed=random_state, **impute_kwargs)
@@ -229,6 +234,13 @@ def _trained(
         check(model)
         model.train(max_epochs, **(train_kwargs or {}))
         yield model
+
+
+def _listed(value: Any) -> Any:
+    """Iterators as lists, in a dict too; all else as it is."""
+    if isinstance(value, Mapping):
+        return {name: _listed(one) for name, one in value.items()}
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def _note(model: CountsDiffImputer, random_state: int) -> dict[str, Any]:
