@@ -174,6 +174,7 @@ def _counts_of(model: CountsDiffImputer, cell: int | str) -> tuple[np.ndarray, i
         cell = names.get_loc(cell)
     if not 0 <= cell < len(names):
         raise IndexError(f"`cell` must be a position among the {len(names)} cells, not {cell}.")
+    model.module.eval()  # as everything that asks a model leaves it
     rows = np.array([cell])
     _, tensors = model._source(rows=rows).read(rows)
     seen = model.module.read(tensors)  # the model's own word on what is missing
