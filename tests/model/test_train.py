@@ -79,9 +79,14 @@ class TestTraining:
         model = train(simulate(40).adata, 6, plan_kwargs={"lr": 0.0}, early_stopping_patience=2, early_stopping=False)
         assert len(losses(model)) == 6
 
-    @pytest.mark.parametrize(("max_epochs", "waited"), [(30, 9), (10, 5)])
-    def test_it_waits_for_three_tenths_of_the_epochs_or_for_five(self, simulate, train, max_epochs, waited):
-        model = train(simulate(40).adata, max_epochs, plan_kwargs={"lr": 0.0})
+    @pytest.mark.parametrize(
+        ("head", "max_epochs", "waited"), [("nb_mixture", 30, 9), ("nb_mixture", 10, 5), ("truncated_nb", 70, 7)]
+    )
+    def test_it_waits_for_a_share_of_the_epochs_or_for_five(self, simulate, head, max_epochs, waited):
+        model = CountsDiffImputer(simulate(40).adata, head=head, n_hidden=8, n_layers=1)
+        model.train(
+            max_epochs, plan_kwargs={"lr": 0.0}, check_val_every_n_epoch=1, accelerator="cpu", enable_progress_bar=False
+        )
         assert len(losses(model)) == 1 + waited
 
     def test_same_seed_same_weights(self, simulate, train):

@@ -56,30 +56,32 @@ def remdm_is_closer() -> str:
     return f"{(outcomes == 'loss').sum()} of {len(outcomes)} tasks"
 
 
-def _papers_protocol(metric: str) -> pd.DataFrame:
-    """Means over seeds of both, under the paper's protocol, by data set."""
-    table = _six_data_sets().query("rival == 'remdm' and protocol == 'paper' and metric == @metric")
+def _against_remdm(metric: str, protocol: str = "paper") -> pd.DataFrame:
+    """Means over seeds of both with half of the entries hidden, by data set."""
+    table = _six_data_sets().query(
+        "rival == 'remdm' and protocol == @protocol and missingness == 'mcar' and metric == @metric"
+    )
     return table.set_index("dataset")[["value", "rival_value"]]
 
 
 @value
-def distance_over_remdm_s(dataset: str) -> str:
-    """Energy distance of a draw over that of ReMDM's under the paper's protocol, in the mean over seeds."""
-    ours, theirs = _papers_protocol("energy_distance").loc[dataset]
+def distance_over_remdm_s(dataset: str, protocol: str = "paper") -> str:
+    """Energy distance of a draw over that of ReMDM's, in the mean over seeds."""
+    ours, theirs = _against_remdm("energy_distance", protocol).loc[dataset]
     return f"{ours / theirs:.2f}"
 
 
 @claim
 def remdm_has_larger_crps_by_the_paper() -> bool:
     """In the mean over seeds, on each of five data sets."""
-    table = _papers_protocol("crps")
+    table = _against_remdm("crps")
     return len(table) == 5 and bool((table["rival_value"] > table["value"]).all())
 
 
 @claim
 def paper_laws_are_calibrated() -> bool:
     """Under the paper's protocol: distance of the PIT of draws from uniform, on each of five data sets."""
-    table = _papers_protocol("pit_ks")
+    table = _against_remdm("pit_ks")
     return len(table) == 5 and bool((table["value"] < 0.015).all())
 
 

@@ -52,11 +52,10 @@ _FIXED_IN_TRAINING = {
 _PRECISIONS = ("32", "32-true", "16-mixed", "16", "bf16-mixed", "bf16")
 """Those in which weights stay as they are; others would change them in place, and the counts do not go with them."""
 
-PATIENCE = 0.3
-"""Share of all epochs to wait for an improvement.
+PATIENCE, PATIENCE_BY_HEART = 0.3, 0.1
+"""Share of all epochs to wait for an improvement, and the same for laws that are learnt by heart (:attr:`Head.is_calibrated`).
 
-The validation loss is noisy where cells are few: with a tenth, trainings were ended long before they were done, now and then. More
-epochs do no harm, as the best weights are kept.
+The validation loss is noisy where cells are few: with a tenth, trainings were ended long before they were done, now and then.
 """
 
 _OF_A_TRAINING = ("is_trained_", "history_", "started_from_", "train_indices", "validation_indices", "test_indices")
@@ -104,7 +103,8 @@ class TrainMixin(SetupMixin):
         early_stopping
             Stop when the validation loss, on fixed times and noise, has not improved.
         early_stopping_patience
-            Epochs without improvement to wait for, at least 1. Default: three tenths of ``max_epochs``, at least 5.
+            Epochs without improvement to wait for, at least 1. Default: three tenths of ``max_epochs``, a tenth with
+            ``zeros="missing"``, at least 5.
         ema_decay
             Decay of the moving average of the weights, from 0 to 1.
         gradient_clip_val
@@ -163,7 +163,8 @@ class TrainMixin(SetupMixin):
         if can_validate:
             every = epochs_between_validations(len(split[0]), len(split[1]), batch_size, max_epochs)
             trainer_kwargs.setdefault("check_val_every_n_epoch", every)
-        patience = patience or max(5, round(PATIENCE * max_epochs))
+        waits = PATIENCE_BY_HEART if self.module.denoiser.head.is_calibrated else PATIENCE
+        patience = patience or max(5, round(waits * max_epochs))
         patience = math.ceil(patience / (trainer_kwargs.get("check_val_every_n_epoch") or 1))  # in validations
         early_stopping = early_stopping and can_validate
         callbacks = [BestAverage(ema_decay), *progress_callbacks(trainer_kwargs), *callbacks]
