@@ -228,6 +228,12 @@ class TestLoadQuery:
             again.train(1, enable_progress_bar=False, accelerator="cpu", plan_kwargs={"lr": 0.01})
         assert torch.equal(again.module.denoiser.backbone.encoder.weight, before)
 
+    def test_is_not_frozen_again_once_somebody_has_unfrozen_it(self, reference, new, tmp_path):
+        model = CountsDiffImputer.load_query_data(new, reference)
+        model.module.requires_grad_(True)
+        model.save(tmp_path / "model")
+        assert not CountsDiffImputer.load(tmp_path / "model", adata=new, accelerator="cpu").module.is_frozen
+
     @pytest.mark.parametrize("unfrozen", [True, False])
     def test_a_training_that_does_not_begin_leaves_it_trained(self, reference, new, unfrozen, monkeypatch):
         model = CountsDiffImputer.load_query_data(new, reference, unfrozen=unfrozen)
