@@ -203,8 +203,7 @@ class ImputeMixin(CountsDiffBase):
         if n_chains == 1 and not by_law:
             layers.pop("_sd", None)  # of one draw there is none
         args = setup_args(self.registry_) | ({} if layer is None else {"layer": tables.layer})
-        in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
-        in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
+        in_use = results.layers_read(args, sites)
         if key is None:
             layers = {"": layers[""]} if return_mean else {}
         else:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -158,6 +158,12 @@ def result_layers(
     for suffix, q in zip(quantile_suffixes(quantiles), quantiles, strict=True):
         layers[suffix] = Layer(draw_dtype, True, partial(_quantile, q=q), methodcaller("quantile", q))
     return layers
+
+
+def layers_read(args: Mapping[str, Any], sites: object) -> dict[str, Any]:
+    """Layers that imputation reads, by what they hold, from the arguments of the set-up and the entries to fill in."""
+    named = {"`sites`": sites} if isinstance(sites, str) else {}
+    return {"the counts": args["layer"], "their mask": args["mask_layer"], **named}
 
 
 def quantile_suffixes(quantiles: Sequence[float]) -> list[str]:

@@ -13,7 +13,7 @@ from sccountsdiff.checks import check_keywords, check_number, keywords_of, one_o
 from sccountsdiff.compat import layer_names, setup_args
 from sccountsdiff.data.counts import default_layer
 from sccountsdiff.model import CountsDiffImputer
-from sccountsdiff.model.results import check_can_write, check_key, quantile_suffixes
+from sccountsdiff.model.results import check_can_write, check_key, layers_read, quantile_suffixes
 from sccountsdiff.model.sites import named_sites
 from sccountsdiff.seeding import global_seed
 
@@ -103,11 +103,8 @@ def impute(
 
     def check(model: CountsDiffImputer) -> None:
         _, _, quantiles, _ = model._check_call(**impute_kwargs)
-        args, sites = setup_args(model.registry_), impute_kwargs.get("sites")
-        in_use = {"the counts": args["layer"], "their mask": args["mask_layer"]}
-        in_use |= {"`sites`": sites} if isinstance(sites, str) else {}
-        suffixes = ["", "_sd", *quantile_suffixes(quantiles)]
-        check_key(key_added, suffixes, in_use)
+        sites, suffixes = impute_kwargs.get("sites"), ["", "_sd", *quantile_suffixes(quantiles)]
+        check_key(key_added, suffixes, layers_read(setup_args(model.registry_), sites))
         check_can_write(adata, key_added, suffixes)
         if sites is not None:
             named_sites(sites, adata, model._source())

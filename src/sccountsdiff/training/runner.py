@@ -40,9 +40,8 @@ class CarefulRunner(TrainRunner):
         self.model._has_learnt = True
         # Only the first of several processes has a history.
         self.model.history_ = self.trainer.strategy.broadcast(self.model.history_)
-        if (
-            self.trainer.received_sigterm
-        ):  # after the last step, where Lightning looks no more; what comes next is not to start
+        # A request that came after the last step, where Lightning looks no more: what comes next is not to start.
+        if self.trainer.received_sigterm:
             raise as_signalled(SIGTERMException())
 
     def _note(self, is_trained: bool) -> None:
